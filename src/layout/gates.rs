@@ -1,0 +1,79 @@
+//! The words of the gates and a place in the line.
+
+use super::LANES;
+#[cfg(not(shmsched_loom))]
+use crate::sys::mapping::shared_record;
+#[cfg(shmsched_loom)]
+use crate::words::shared_record;
+use crate::words::{I32, U32, U64};
+
+shared_record! {
+    /// The Scheduler's hot line: everything an acquire and a release touch, so that both own one line.
+    #[derive(Debug, Default)]
+    #[repr(C, align(128))]
+    pub struct SchedulerHot {
+        /// Slots in all; -1 is unlimited, 0 pauses.
+        pub concurrency: I32,
+        /// Slots taken, the estate included.
+        pub running: I32,
+        /// Members with somebody in the line. For people; nothing decides by it.
+        pub waiters: I32,
+        /// Bit p: somebody waits at priority index p.
+        pub summary: U32,
+        /// The mark of a head that may not be passed any more, see `protocol::line::Mark`; 0 is none.
+        pub hurry: U32,
+        /// Coarse clock in ms of a look that asks everybody to hold off for some microseconds; 0 is none.
+        pub hold_off: U32,
+        /// `FLAG_RETIRED`, `FLAG_GONE`.
+        pub flags: U32,
+        /// Resolved targets, lowest priority first; -1 is unlimited.
+        pub targets: [I32; LANES],
+    }
+}
+
+impl SchedulerHot {
+    /// `flags`: the segment was removed by force.
+    pub const FLAG_RETIRED: u32 = 1;
+    /// `flags`: somebody saw that the file has no name any more.
+    pub const FLAG_GONE: u32 = 2;
+}
+
+shared_record! {
+    /// What the Scheduler touches only off the fast path.
+    #[derive(Debug, Default)]
+    #[repr(C, align(128))]
+    pub struct SchedulerCold {
+        /// Slots left behind by the dead and adopted, not yet given back: sequence << 32 | slots.
+        pub estate: U64,
+        /// The ticket drawn last.
+        pub ticket: U64,
+        /// Settings as given: targets lowest first (-1 unlimited, -2 not given).
+        pub configured: [I32; LANES],
+        /// One more than the highest member slot ever used.
+        pub members_high: U32,
+        /// One more than the highest record ever used.
+        pub records_high: U32,
+    }
+}
+
+shared_record! {
+    /// Where one member stands in one lane of a line.
+    #[derive(Debug, Default)]
+    #[repr(C, align(64))]
+    pub struct Place {
+        /// Order of arrival; 0 is nobody.
+        pub ticket: U64,
+        /// `protocol::line::State`: asleep, called or lapsed, stamped with the ticket.
+        pub state: U64,
+        /// When it was taken, `sys::clock::now` units.
+        pub since: U64,
+        /// Generation of the member that stands here.
+        pub generation: U32,
+        /// Slots (tokens) wanted.
+        pub amount: U32,
+        /// What the handle adds to the segment's target; `u32::MAX` is nothing.
+        pub bound: U32,
+        /// 1 while its sleeper keeps the short timer of the first two.
+        pub watching: U32,
+    }
+}

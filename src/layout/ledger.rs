@@ -1,0 +1,97 @@
+//! The roster's and the ledger's records.
+
+use super::LANES;
+#[cfg(not(shmsched_loom))]
+use crate::sys::mapping::shared_record;
+#[cfg(shmsched_loom)]
+use crate::words::shared_record;
+use crate::words::{U32, U64};
+
+/// Words of a member's histograms; models have no use for them.
+const HISTOGRAM: usize = if cfg!(shmsched_loom) { 1 } else { 128 };
+
+shared_record! {
+    /// What a member's queue of one gate counted, per priority. One writer at a time (the member's queue lock), never
+    /// reset: the slot's next owner goes on from them.
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub struct GateCounters {
+        /// Waits begun.
+        pub deferred: [U64; LANES],
+        /// Waits that ended with a turn.
+        pub completed: [U64; LANES],
+        /// Waits given up.
+        pub cancelled: [U64; LANES],
+        /// Waits that ended with the member.
+        pub lost: [U64; LANES],
+    }
+}
+
+shared_record! {
+    /// One attachment of one process.
+    #[derive(Debug)]
+    #[cfg_attr(shmsched_loom, derive(Default))]
+    #[repr(C, align(128))]
+    pub struct Member {
+        /// `protocol::roster::Status`: generation << 32 | FREE, LIVE or GONE.
+        pub status: U64,
+        /// Process id in its own namespace. For people.
+        pub pid: U32,
+        /// Common record lock hint, unused.
+        pub reserved0: U32,
+        /// Start time of the process in clock ticks after boot, of `/proc/PID/stat`.
+        pub start: U64,
+        /// Inode of the pid namespace.
+        pub namespace: U64,
+        /// When it attached.
+        pub attached: U64,
+        /// What it runs, UTF-8, cut, zero padded.
+        pub command: [U64; 8],
+        /// Line break.
+        pub reserved1: [U64; 3],
+        /// The word its sleepers sleep on; grows by one at each ring.
+        pub bell: U32,
+        /// Padding.
+        pub reserved2: U32,
+        /// Since when it has held something that it waited for; 0 is unknown.
+        pub held_since: U64,
+        /// To the next line.
+        pub reserved3: [U64; 14],
+        /// The Scheduler's queue.
+        pub scheduler: GateCounters,
+        /// The Limiter's queue (reserved).
+        pub limiter: GateCounters,
+        /// The Limiter's forced admissions (reserved).
+        pub forced: [U64; LANES],
+        /// The Pacer's queue (reserved): deferred, completed, cancelled, lost, rejected.
+        pub pacer: [U64; 5],
+        /// Wait times of the gates and hold times, log scale (reserved).
+        pub histograms: [U32; HISTOGRAM],
+        /// To a multiple of 128.
+        pub reserved4: [U64; 12],
+    }
+}
+
+shared_record! {
+    /// What one thread of one member took and gave back.
+    #[derive(Debug, Default)]
+    #[repr(C, align(128))]
+    pub struct Record {
+        /// sequence << 32 | net, see `protocol::ledger`.
+        pub word: U64,
+        /// generation << 32 | member + 1; 0 is free.
+        pub owner: U64,
+        /// Slots taken.
+        pub admitted: U64,
+        /// Slots given back.
+        pub released: U64,
+        /// Slots of the dead given back.
+        pub reclaimed: U64,
+        /// Tokens debited (reserved).
+        pub consumed: U64,
+        /// Starts (reserved).
+        pub started: U64,
+        /// To the next line.
+        pub reserved: [U64; 9],
+    }
+}

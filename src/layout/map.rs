@@ -1,0 +1,135 @@
+//! Where each part of a segment lies, from its geometry.
+
+use super::{Geometry, LANES, Member, Place, Record, SchedulerCold, SchedulerHot};
+
+/// Offset of the header.
+pub const HEADER_AT: usize = 0;
+/// Offset of the Scheduler's hot line.
+pub const SCHEDULER_HOT_AT: usize = 0x100;
+/// Offset of the Scheduler's cold line.
+pub const SCHEDULER_COLD_AT: usize = 0x180;
+const TABLES_AT: usize = 0x1000;
+
+/// Offsets of the tables and the length of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// Bit sets of the Scheduler's line: [`LANES`] x [`Map::words`] words.
+    pub scheduler_bits: usize,
+    /// Words of one bit set.
+    pub words: usize,
+    /// The roster.
+    pub roster: usize,
+    /// The records.
+    pub records: usize,
+    /// Places of the Scheduler's line: member x [`LANES`] + priority index.
+    pub scheduler_places: usize,
+    /// Length of the segment.
+    pub bytes: u64,
+}
+
+const fn up(n: usize) -> usize {
+    n.next_multiple_of(128)
+}
+
+impl Map {
+    /// The map of a segment of this (checked) geometry. Cannot overflow: the largest geometry makes about 60 MB.
+    pub const fn of(geometry: Geometry) -> Map {
+        let members = geometry.members as usize;
+        let words = members.div_ceil(64);
+        let pacer_places = members + geometry.max_waiting as usize;
+        let scheduler_bits = TABLES_AT;
+        let limiter_bits = up(scheduler_bits + LANES * words * 8);
+        let pacer_bits = up(limiter_bits + LANES * words * 8);
+        let roster = up(pacer_bits + pacer_places.div_ceil(64) * 8);
+        let records = roster + members * size_of::<Member>();
+        let scheduler_places = up(records + geometry.records as usize * size_of::<Record>());
+        let limiter_places = up(scheduler_places + members * LANES * size_of::<Place>());
+        let pacer_places_at = up(limiter_places + members * LANES * size_of::<Place>());
+        let bytes =
+            (pacer_places_at + pacer_places * size_of::<Place>()).next_multiple_of(4096) as u64;
+        Map {
+            scheduler_bits,
+            words,
+            roster,
+            records,
+            scheduler_places,
+            bytes,
+        }
+    }
+
+    /// A number that changes whenever a record changes its size or a part its place (FNV-1a over the sizes).
+    pub const fn fingerprint() -> u64 {
+        let sizes = [
+            size_of::<super::Header>(),
+            size_of::<SchedulerHot>(),
+            size_of::<SchedulerCold>(),
+            size_of::<Member>(),
+            size_of::<Record>(),
+            size_of::<Place>(),
+            SCHEDULER_HOT_AT,
+            SCHEDULER_COLD_AT,
+            TABLES_AT,
+            LANES,
+        ];
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        let mut at = 0;
+        while at < sizes.len() {
+            hash = (hash ^ sizes[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+            at += 1;
+        }
+        hash
+    }
+}
+
+/// Every offset that docs/segment-format.md states; a change here is a new format version.
+#[cfg(not(shmsched_loom))]
+const _: () = {
+    use super::Header;
+    use std::mem::offset_of;
+    assert!(size_of::<Header>() == 0x100);
+    assert!(offset_of!(Header, format) == 8 && offset_of!(Header, byte_order) == 12);
+    assert!(offset_of!(Header, layout) == 16 && offset_of!(Header, bytes) == 24);
+    assert!(offset_of!(Header, members) == 32 && offset_of!(Header, gates) == 44);
+    assert!(offset_of!(Header, id) == 48 && offset_of!(Header, boot) == 64);
+    assert!(offset_of!(Header, ready) == 80 && offset_of!(Header, created) == 88);
+    assert!(size_of::<SchedulerHot>() == 128 && size_of::<SchedulerCold>() == 128);
+    assert!(offset_of!(SchedulerHot, running) == 4 && offset_of!(SchedulerHot, waiters) == 8);
+    assert!(offset_of!(SchedulerHot, summary) == 12 && offset_of!(SchedulerHot, hurry) == 16);
+    assert!(offset_of!(SchedulerHot, hold_off) == 20 && offset_of!(SchedulerHot, flags) == 24);
+    assert!(offset_of!(SchedulerHot, targets) == 28);
+    assert!(offset_of!(SchedulerCold, ticket) == 8 && offset_of!(SchedulerCold, configured) == 16);
+    assert!(offset_of!(SchedulerCold, members_high) == 44);
+    assert!(size_of::<Member>() == 1408 && offset_of!(Member, command) == 40);
+    assert!(offset_of!(Member, bell) == 128 && offset_of!(Member, scheduler) == 256);
+    assert!(size_of::<Record>() == 128 && offset_of!(Record, owner) == 8);
+    assert!(size_of::<Place>() == 64 && offset_of!(Place, generation) == 24);
+};
+
+#[cfg(all(test, not(shmsched_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_overlap_and_are_aligned() {
+        for members in [1, 63, 64, 65, 1024, Geometry::MAX_MEMBERS] {
+            let geometry = Geometry::of(members, 1024);
+            let map = Map::of(geometry);
+            let m = members as usize;
+            assert!(map.scheduler_bits + LANES * map.words * 8 <= map.roster);
+            assert!(map.roster + m * size_of::<Member>() <= map.records);
+            assert!(
+                map.records + geometry.records as usize * size_of::<Record>()
+                    <= map.scheduler_places
+            );
+            assert!(map.scheduler_places + m * LANES * size_of::<Place>() <= map.bytes as usize);
+            for at in [
+                map.scheduler_bits,
+                map.roster,
+                map.records,
+                map.scheduler_places,
+            ] {
+                assert_eq!(at % 128, 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Share a budget between the processes of one machine.
+//!
+//! A [`Segment`] is a small file in shared memory that every process maps. It holds a [`Scheduler`]: how many things
+//! run at once, over all processes, urgent work first. There is no daemon: who must wait sleeps on a futex, and what a
+//! killed process held comes back by itself.
+//!
+//! ```
+//! use shmsched::{Concurrency, Priority, Scheduler};
+//!
+//! // One process alone; Segment::create and Segment::open share it between many.
+//! let scheduler = Scheduler::local(Concurrency::max(8).target(Priority::Low, 2))?;
+//! let sum = scheduler.run_blocking(|| (1..=10).sum::<u32>(), Priority::High)?;
+//! assert_eq!(sum, 55);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Caveats
+//!
+//! - It protects against accidents, not against enemies: whoever may write to the file may change the counters. What is
+//!   read from it is checked, so a damaged segment is an error and never undefined behaviour; but a file that is *cut
+//!   short* raises SIGBUS unless [`OpenOptions::survive_truncation`] is set.
+//! - Lowering a limit takes nothing away from who holds a slot.
+//! - [`Scheduler::dispose`] gives slots back while their work goes on.
+//! - A forked child cannot use its parent's handles; it opens the segment afresh. A raw `clone` without exec is not
+//!   supported.
+//!
+//! docs/hazards.md has the whole list, docs/design.md the protocols and why they hold.
+//!
+//! # Reading order
+//!
+//! `layout` (what lies where), `protocol/ledger` and `protocol/roster` (counting that survives deaths), `protocol/line`
+//! and `protocol/scheduler` (order), `segment` (attaching), `scheduler` (acquire and release).
+
+#![cfg_attr(shmsched_loom, allow(dead_code, unused_imports))]
+
+#[cfg(not(shmsched_loom))]
+pub(crate) mod sys;
+
+mod layout;
+mod protocol;
+mod words;
+
+#[cfg(not(shmsched_loom))]
+mod park;
+
+#[cfg(not(shmsched_loom))]
+mod concurrency;
+#[cfg(not(shmsched_loom))]
+mod deadline;
+#[cfg(not(shmsched_loom))]
+mod error;
+#[cfg(not(shmsched_loom))]
+mod location;
+#[cfg(not(shmsched_loom))]
+mod priority;
+#[cfg(not(shmsched_loom))]
+mod scheduler;
+#[cfg(not(shmsched_loom))]
+mod segment;
+#[cfg(not(shmsched_loom))]
+mod settings;
+#[cfg(not(shmsched_loom))]
+mod snapshot;
+
+#[cfg(not(shmsched_loom))]
+pub use self::{
+    concurrency::{Concurrency, InvalidConcurrency},
+    deadline::Deadline,
+    error::{
+        AcquireError, CreateError, EvictError, NoGate, NothingHeld, OpenError, RemoveError,
+        SetError, TryAcquireError,
+    },
+    location::{Location, LocationError},
+    priority::{ParsePriorityError, Priority, parse_priority},
+    scheduler::{OwnedPermit, Permit, QueueStats, Scheduler, SharedStats, Stats},
+    segment::{Looked, MemberId, Observer, OpenOptions, Segment},
+    settings::{Changes, InvalidSettings, Settings},
+    snapshot::{
+        Gate, LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState, SchedulerInfo,
+        SegmentInfo, Snapshot, WaitingInfo,
+    },
+};
+
+/// For the model tests (`tests/model`): the protocol over loom's cells.
+#[cfg(shmsched_loom)]
+#[doc(hidden)]
+pub mod model {
+    pub use crate::{layout, protocol, words};
+}
+
+/// For the crash tests (`tests/crash`).
+#[cfg(all(feature = "crash-hook", not(shmsched_loom)))]
+#[doc(hidden)]
+pub use crate::words::crash;

@@ -1,0 +1,533 @@
+//! Where a segment lives: names, paths and `shm:` names.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{geteuid, getuid};
+use thiserror::Error;
+
+/// Where the kernel's POSIX shared memory objects are files.
+const SHM_DIRECTORY: &str = "/dev/shm";
+/// The longest name in bytes; leaves room in a file name for what a temporary one adds.
+const LONGEST_NAME: usize = 200;
+/// The first user id of a person, as logind sees it.
+const FIRST_PERSON: u32 = 1_000;
+
+/// Where a segment is.
+///
+/// Text becomes a location by these rules ([`Location::resolve`]):
+///
+/// | text | location |
+/// | --- | --- |
+/// | `NAME` | the file `NAME` in [`Location::directory`] |
+/// | has a slash | that path, as it is; need not be UTF-8 |
+/// | `shm:NAME` | the POSIX shared memory object `/NAME` |
+///
+/// A name has 1 to 200 bytes, no control characters and no leading dot.
+///
+/// ```
+/// use std::path::Path;
+/// use shmsched::Location;
+///
+/// let location = Location::resolve(Some("/tmp/x.seg".as_ref()))?;
+/// assert_eq!(location.path(), Path::new("/tmp/x.seg"));
+/// assert_eq!(Location::resolve(Some("shm:thumbs".as_ref()))?, Location::Shm("thumbs".into()));
+/// assert!(Location::resolve(Some("..".as_ref())).is_err());
+/// # Ok::<(), shmsched::LocationError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// A file, mapped with memmap2.
+    File(PathBuf),
+    /// A POSIX shared memory object, without the leading slash; mapped with shared_memory.
+    Shm(String),
+}
+
+impl Location {
+    /// Finds the location that `text` means; without a text that of `$SHMSCHED_SEGMENT`, and without that one the name
+    /// `default`. An empty variable counts as absent. Touches no file.
+    ///
+    /// # Errors
+    ///
+    /// [`LocationError`] if it is not a possible name.
+    pub fn resolve(text: Option<&OsStr>) -> Result<Location, LocationError> {
+        match text {
+            Some(text) => Location::parse(text),
+            None => match variable("SHMSCHED_SEGMENT") {
+                Some(text) => Location::parse(&text),
+                None => Location::parse(OsStr::new("default")),
+            },
+        }
+    }
+
+    /// The directory in which plain names are files: `$SHMSCHED_DIR`, else `/dev/shm/shmsched-UID` of the effective user.
+    pub fn directory() -> PathBuf {
+        match variable("SHMSCHED_DIR") {
+            Some(directory) => PathBuf::from(directory),
+            None => default_directory(),
+        }
+    }
+
+    /// The file that a location is, also of a `shm:` one.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Location::File(path) => path.clone(),
+            Location::Shm(name) => Path::new(SHM_DIRECTORY).join(name),
+        }
+    }
+
+    /// What a person calls it, and what [`Location::resolve`] reads back if it is UTF-8: the plain name of a file in
+    /// [`Location::directory`], the path of another, `shm:NAME`. Invalid UTF-8 is replaced; other characters are as they are.
+    pub fn name(&self) -> String {
+        match self {
+            Location::Shm(name) => format!("shm:{name}"),
+            Location::File(path) => match path.file_name() {
+                Some(file)
+                    if path.parent() == Some(Location::directory().as_path())
+                        && check_name(file).is_ok() =>
+                {
+                    file.to_string_lossy().into_owned()
+                }
+                _ => path.to_string_lossy().into_owned(),
+            },
+        }
+    }
+
+    /// Makes sure that the directory of a plain name is there and safe. For a `shm:` name or a path elsewhere it does nothing.
+    ///
+    /// `/dev/shm/shmsched-UID` is made with mode 0700. If it is there, it must be a real directory that belongs to this user
+    /// and that nobody else can write to: `/dev/shm` is open to everybody, so another user may have made it first.
+    /// `$SHMSCHED_DIR` is made, with its parents, if it is missing, and otherwise taken as it is: a group may share it.
+    ///
+    /// # Errors
+    ///
+    /// [`LocationError::Directory`] if it is not safe, [`LocationError::DirectoryIo`] if it cannot be made or read.
+    pub fn prepare_directory(&self) -> Result<(), LocationError> {
+        let directory = Location::directory();
+        match self {
+            Location::File(path) if path.parent() == Some(directory.as_path()) => {
+                match variable("SHMSCHED_DIR") {
+                    Some(_) => make_chosen(&directory),
+                    None => make_private(&directory, geteuid().as_raw()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether logind removes this segment when its user logs out for the last time (`RemoveIPC`, on by default): the segment
+    /// is under `/dev/shm`, the user is a person (uid 1000 or more), logind runs here and its settings do not say otherwise.
+    /// If so, gives a directory whose files stay, for `$SHMSCHED_DIR`.
+    pub fn cleared_at_logout(&self) -> Option<PathBuf> {
+        if !self.path().starts_with(SHM_DIRECTORY)
+            || !logind_clears(Path::new("/"), getuid().as_raw())
+        {
+            return None;
+        }
+        let state = variable("XDG_STATE_HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute());
+        let home = variable("HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute());
+        Some(match (state, home) {
+            (Some(state), _) => state.join("shmsched"),
+            (None, Some(home)) => home.join(".local/state/shmsched"),
+            (None, None) => PathBuf::from(format!("/var/tmp/shmsched-{}", getuid().as_raw())),
+        })
+    }
+
+    fn parse(text: &OsStr) -> Result<Location, LocationError> {
+        if let Some(name) = text.as_bytes().strip_prefix(b"shm:") {
+            let name = OsStr::from_bytes(name);
+            check_name(name)?;
+            return match name.to_str() {
+                Some(name) => Ok(Location::Shm(name.to_owned())),
+                None => Err(LocationError::name(name, "a shm: name must be UTF-8")),
+            };
+        }
+        if text.as_bytes().contains(&b'/') {
+            return Ok(Location::File(PathBuf::from(text)));
+        }
+        check_name(text)?;
+        Ok(Location::File(Location::directory().join(text)))
+    }
+}
+
+/// The location as in [`Location::name`], with control characters escaped, so that it fits in one line of a message.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&escaped(&self.name()))
+    }
+}
+
+/// A segment cannot be at this place.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LocationError {
+    /// The name is not a possible one.
+    #[error("'{name}' is no segment name: {reason}")]
+    Name {
+        /// The name, shortened and escaped.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The directory of plain names is not safe to use.
+    #[error("{} is not safe: {reason}; remove it, or set SHMSCHED_DIR to a directory of your own", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The directory of plain names cannot be made or read.
+    #[error("cannot prepare the directory {}: {source}", path.display())]
+    DirectoryIo {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+}
+
+impl LocationError {
+    fn name(name: &OsStr, reason: &'static str) -> LocationError {
+        const SHOWN: usize = 40;
+        let text = name.to_string_lossy();
+        let mut shown: String = text.chars().take(SHOWN).collect();
+        if text.chars().nth(SHOWN).is_some() {
+            shown.push_str("...");
+        }
+        LocationError::Name {
+            name: escaped(&shown),
+            reason,
+        }
+    }
+
+    fn io(path: &Path, source: impl Into<io::Error>) -> LocationError {
+        LocationError::DirectoryIo {
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+}
+
+/// An environment variable that is set and not empty.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn default_directory() -> PathBuf {
+    Path::new(SHM_DIRECTORY).join(format!("shmsched-{}", geteuid().as_raw()))
+}
+
+fn escaped(text: &str) -> String {
+    let escape = |c: char| {
+        if c.is_control() {
+            c.escape_default().collect()
+        } else {
+            String::from(c)
+        }
+    };
+    text.chars().map(escape).collect()
+}
+
+fn check_name(name: &OsStr) -> Result<(), LocationError> {
+    let bytes = name.as_bytes();
+    let reason = if bytes.is_empty() {
+        "it is empty"
+    } else if bytes.len() > LONGEST_NAME {
+        "it is longer than 200 bytes"
+    } else if bytes[0] == b'.' {
+        "it begins with a dot"
+    } else if bytes.contains(&b'/') {
+        "it has a slash"
+    } else if name.to_string_lossy().chars().any(char::is_control) {
+        "it has control characters"
+    } else {
+        return Ok(());
+    };
+    Err(LocationError::name(name, reason))
+}
+
+/// Makes the directory that the user chose, if it is missing.
+fn make_chosen(directory: &Path) -> Result<(), LocationError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|e| LocationError::io(directory, e))
+}
+
+/// Makes a directory in a place open to everybody, or accepts the one that is there. `owner` is who it must belong to.
+fn make_private(directory: &Path, owner: u32) -> Result<(), LocationError> {
+    let made = match rustix::fs::mkdir(directory, Mode::RWXU) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::EXIST) => false,
+        Err(error) => return Err(LocationError::io(directory, error)),
+    };
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    let refuse = |reason| {
+        Err(LocationError::Directory {
+            path: directory.to_owned(),
+            reason,
+        })
+    };
+    let opened = match rustix::fs::open(directory, flags, Mode::empty()) {
+        Ok(opened) => opened,
+        // NOTDIR is also what a symbolic link answers here.
+        Err(rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {
+            return refuse("it is no directory");
+        }
+        Err(rustix::io::Errno::ACCESS) => {
+            return refuse("it belongs to another user, or its mode is wrong");
+        }
+        Err(error) => return Err(LocationError::io(directory, error)),
+    };
+    let found = rustix::fs::fstat(&opened).map_err(|e| LocationError::io(directory, e))?;
+    if found.st_uid != owner {
+        return refuse("it belongs to another user");
+    }
+    if made && found.st_mode & 0o777 != 0o700 {
+        // The umask took bits away.
+        return rustix::fs::fchmod(&opened, Mode::RWXU)
+            .map_err(|e| LocationError::io(directory, e));
+    }
+    if found.st_mode & 0o022 != 0 {
+        return refuse("others can write to it");
+    }
+    Ok(())
+}
+
+/// Whether logind, if any, clears the shared memory of user `uid` at log-out. `root` is `/` but in tests.
+fn logind_clears(root: &Path, uid: u32) -> bool {
+    // 65534 is nobody, who never logs in.
+    if uid < FIRST_PERSON || uid == 65_534 || !root.join("run/systemd/seats").is_dir() {
+        return false;
+    }
+    let mut files: Vec<PathBuf> = Vec::new();
+    for directory in [
+        "usr/lib/systemd/logind.conf.d",
+        "run/systemd/logind.conf.d",
+        "etc/systemd/logind.conf.d",
+    ] {
+        if let Ok(entries) = root.join(directory).read_dir() {
+            files.extend(
+                entries
+                    .flatten()
+                    .map(|entry| entry.path())
+                    .filter(|path| path.extension() == Some(OsStr::new("conf"))),
+            );
+        }
+    }
+    // Drop-ins are read in the order of their names, whichever directory they are in, and after the main file.
+    files.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
+    let main = ["etc", "run", "usr/lib"]
+        .into_iter()
+        .map(|place| root.join(place).join("systemd/logind.conf"))
+        .find(|path| path.is_file());
+    let texts = main
+        .into_iter()
+        .chain(files)
+        .filter_map(|path| std::fs::read_to_string(path).ok());
+    texts
+        .filter_map(|text| remove_ipc(&text))
+        .last()
+        .unwrap_or(true)
+}
+
+/// What a logind configuration file says of `RemoveIPC`, if anything.
+fn remove_ipc(text: &str) -> Option<bool> {
+    let values = text.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("RemoveIPC")?
+            .trim_start()
+            .strip_prefix('=')
+    });
+    let value = values.last()?.trim();
+    Some(
+        !["no", "false", "off", "0", "n", "f"]
+            .iter()
+            .any(|no| value.eq_ignore_ascii_case(no)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn parse(text: &str) -> Result<Location, LocationError> {
+        Location::parse(OsStr::new(text))
+    }
+
+    #[test]
+    fn names_paths_and_shm() {
+        assert_eq!(
+            parse("thumbs").unwrap(),
+            Location::File(Location::directory().join("thumbs"))
+        );
+        assert_eq!(
+            parse("./thumbs").unwrap(),
+            Location::File(PathBuf::from("./thumbs"))
+        );
+        assert_eq!(
+            parse("/a/../b").unwrap(),
+            Location::File(PathBuf::from("/a/../b"))
+        );
+        let shm = parse("shm:thumbs").unwrap();
+        assert_eq!(shm, Location::Shm("thumbs".into()));
+        assert_eq!(shm.path(), Path::new("/dev/shm/thumbs"));
+        assert_eq!(
+            (shm.name(), shm.to_string()),
+            ("shm:thumbs".into(), "shm:thumbs".into())
+        );
+        assert_eq!(parse("thumbs").unwrap().name(), "thumbs");
+        assert_eq!(parse("/tmp/x").unwrap().name(), "/tmp/x");
+        assert_eq!(parse("/tmp/a\nb").unwrap().to_string(), "/tmp/a\\nb");
+    }
+
+    #[test]
+    fn invalid_utf8_is_no_error_in_a_file_name() {
+        let name = OsStr::from_bytes(b"a\xffb");
+        let location = Location::parse(name).unwrap();
+        assert_eq!(location.path().file_name(), Some(name));
+        assert_eq!(location.name(), "a\u{fffd}b");
+        assert!(Location::parse(OsStr::from_bytes(b"/tmp/\xff")).is_ok());
+        assert!(Location::parse(OsStr::from_bytes(b"shm:\xff")).is_err());
+    }
+
+    #[test]
+    fn bad_names_give_one_short_line() {
+        // case 35
+        let long = "x".repeat(5000);
+        for text in [
+            "",
+            ".",
+            "..",
+            ".hidden",
+            "a\nb",
+            "a\u{1b}[31m",
+            "shm:",
+            "shm:..",
+            "shm:a/b",
+            &long,
+            &"y".repeat(201),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(
+                error.len() < 200 && !error.chars().any(char::is_control),
+                "{error}"
+            );
+        }
+        assert!(parse(&"y".repeat(200)).is_ok());
+    }
+
+    #[test]
+    fn the_private_directory_is_made_and_checked() {
+        // case 35
+        let base = tempfile::tempdir().unwrap();
+        let me = geteuid().as_raw();
+        let fresh = base.path().join("fresh");
+        make_private(&fresh, me).unwrap();
+        assert_eq!(
+            fs::metadata(&fresh).unwrap().permissions().mode() & 0o7777,
+            0o700
+        );
+        make_private(&fresh, me).unwrap();
+
+        let foreign = make_private(&fresh, me + 1).unwrap_err().to_string();
+        assert!(foreign.contains("another user"), "{foreign}");
+        for mode in [0o770, 0o702] {
+            fs::set_permissions(&fresh, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(
+                make_private(&fresh, me),
+                Err(LocationError::Directory { .. })
+            ));
+        }
+
+        let link = base.path().join("link");
+        symlink(base.path(), &link).unwrap();
+        assert!(matches!(
+            make_private(&link, me),
+            Err(LocationError::Directory { .. })
+        ));
+        let file = base.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(matches!(
+            make_private(&file, me),
+            Err(LocationError::Directory { .. })
+        ));
+        assert!(matches!(
+            make_private(&base.path().join("no/such"), me),
+            Err(LocationError::DirectoryIo { .. })
+        ));
+    }
+
+    #[test]
+    fn a_chosen_directory_is_made_with_its_parents() {
+        let base = tempfile::tempdir().unwrap();
+        let deep = base.path().join("a/b");
+        make_chosen(&deep).unwrap();
+        make_chosen(&deep).unwrap();
+        assert_eq!(
+            fs::metadata(&deep).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+    }
+
+    #[test]
+    fn other_places_are_left_alone() {
+        Location::File(PathBuf::from("/no/such/x"))
+            .prepare_directory()
+            .unwrap();
+        Location::Shm("x".into()).prepare_directory().unwrap();
+    }
+
+    #[test]
+    fn logind_clears_for_people_unless_told_not_to() {
+        // case 41
+        let root = tempfile::tempdir().unwrap();
+        assert!(!logind_clears(root.path(), 1000), "no logind here");
+        fs::create_dir_all(root.path().join("run/systemd/seats")).unwrap();
+        assert!(logind_clears(root.path(), 1000));
+        assert!(!logind_clears(root.path(), 0));
+        assert!(!logind_clears(root.path(), 999));
+        fs::create_dir_all(root.path().join("etc/systemd/logind.conf.d")).unwrap();
+        fs::write(
+            root.path().join("etc/systemd/logind.conf"),
+            "[Login]\n#RemoveIPC=no\n",
+        )
+        .unwrap();
+        assert!(logind_clears(root.path(), 1000));
+        fs::write(
+            root.path().join("etc/systemd/logind.conf"),
+            "[Login]\nRemoveIPC = no\n",
+        )
+        .unwrap();
+        assert!(!logind_clears(root.path(), 1000));
+        fs::write(
+            root.path().join("etc/systemd/logind.conf.d/50-x.conf"),
+            "[Login]\nRemoveIPC=yes\n",
+        )
+        .unwrap();
+        assert!(logind_clears(root.path(), 1000));
+    }
+
+    #[test]
+    fn only_shared_memory_is_cleared() {
+        assert_eq!(
+            Location::File(PathBuf::from("/var/tmp/x")).cleared_at_logout(),
+            None
+        );
+    }
+}

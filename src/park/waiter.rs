@@ -1,0 +1,130 @@
+//! One caller that waits, as its own process sees it.
+
+use crate::sys::mutex::Mutex;
+use crate::words::U32;
+use std::task::Waker;
+use std::thread::Thread;
+
+/// A queued callback: takes nothing, its value is inside.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// How the caller is woken.
+pub enum Kind {
+    /// A blocked thread.
+    Thread(Thread),
+    /// A future; the waker of its last poll.
+    Task(Mutex<Option<Waker>>),
+    /// A callback that runs when its turn comes.
+    Callback(Mutex<Option<Job>>),
+}
+
+/// How a wait ended, decided under the queue's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Not yet.
+    Waiting,
+    /// A releaser of the same member handed its slots over.
+    Granted,
+    /// The handle was closed or disposed, or the segment is no use any more: see the attachment.
+    Failed,
+}
+
+/// One caller in its process's queue.
+pub struct Waiter {
+    /// Slots wanted.
+    pub amount: u32,
+    /// What the handle adds to the segment's target.
+    pub bound: u32,
+    /// Priority index.
+    pub lane: usize,
+    /// Since when.
+    pub since: u64,
+    /// Until when, `sys::clock::now` units.
+    pub deadline: Option<u64>,
+    /// How it is woken.
+    pub kind: Kind,
+    fate: U32,
+    /// Coarse ms + 1 at which a task was woken for its turn; 0: it was not.
+    pub called: U32,
+    /// A task that did not come for its turn within the grace: the next of its process goes first, until it is polled.
+    pub passed: U32,
+}
+
+impl Waiter {
+    /// A caller that begins to wait.
+    pub fn new(
+        kind: Kind,
+        lane: usize,
+        amount: u32,
+        bound: u32,
+        since: u64,
+        deadline: Option<u64>,
+    ) -> Waiter {
+        let [fate, called, passed] = [const { U32::new(0) }; 3];
+        Waiter {
+            amount,
+            bound,
+            lane,
+            since,
+            deadline,
+            kind,
+            fate,
+            called,
+            passed,
+        }
+    }
+
+    /// How it stands.
+    pub fn fate(&self) -> Fate {
+        match self.fate.get() {
+            0 => Fate::Waiting,
+            1 => Fate::Granted,
+            _ => Fate::Failed,
+        }
+    }
+
+    /// Ends the wait; under the queue's lock, by who took it out of the queue.
+    pub fn decide(&self, fate: Fate) {
+        self.fate.put(match fate {
+            Fate::Waiting => 0,
+            Fate::Granted => 1,
+            Fate::Failed => 2,
+        });
+    }
+
+    /// Whether it is a blocked thread.
+    pub fn is_thread(&self) -> bool {
+        matches!(self.kind, Kind::Thread(_))
+    }
+
+    /// What to do, outside the queue's lock, to have it look again.
+    pub fn nudge(&self) -> Nudge {
+        match &self.kind {
+            Kind::Thread(thread) => Nudge::Thread(thread.clone()),
+            Kind::Task(waker) => waker.lock().take().map_or(Nudge::Nobody, Nudge::Task),
+            Kind::Callback(_) => Nudge::Nobody,
+        }
+    }
+}
+
+/// A wake-up that is due: given out under the queue's lock, delivered after it.
+#[must_use]
+pub enum Nudge {
+    /// Nothing to wake.
+    Nobody,
+    /// Unpark.
+    Thread(Thread),
+    /// Wake.
+    Task(Waker),
+}
+
+impl Nudge {
+    /// Wakes.
+    pub fn deliver(self) {
+        match self {
+            Nudge::Nobody => {}
+            Nudge::Thread(thread) => thread.unpark(),
+            Nudge::Task(waker) => waker.wake(),
+        }
+    }
+}

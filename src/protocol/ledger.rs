@@ -1,0 +1,304 @@
+//! The ledger: crash-safe counting for two plain stores.
+//!
+//! Every thread that uses a segment writes one record, and only it does. The record's word says how many slots the
+//! thread took minus how many it gave back (`net`, wrapping: only sums over a member count) and is odd while a change
+//! is under way, when it always claims the larger of the two nets:
+//!
+//! | step | acquire of k | release of k |
+//! |---|---|---|
+//! | 1. plain store | odd, net + k | odd, net |
+//! | 2. read-modify-write on RUNNING | compare-exchange + k | subtract k |
+//! | 3. release store | even, net + k (net if refused) | even, net - k |
+//!
+//! So the ledger never says less than its thread holds, and [`Books::look`] can tell what the dead left behind:
+//! `RUNNING - sum(net of the living) - estate` is never more than that, and exactly that when no word was odd.
+//!
+//! Pairs: `ledger-open` (store of step 1 before RUNNING; RUNNING before the second reading of the records) and
+//! `ledger-close` (RUNNING before the store of step 3; first reading of the records before RUNNING).
+
+use super::roster::{Owner, Status};
+use crate::layout::{Member, Record};
+use crate::words::{I32, U64, light_fence};
+
+/// A record's word or the estate: a sequence number and a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word(pub u64);
+
+impl Word {
+    /// Slots taken minus slots given back, modulo 2^32.
+    #[inline(always)]
+    pub fn net(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Whether a change is under way.
+    #[inline(always)]
+    pub fn is_odd(self) -> bool {
+        self.0 & (1 << 32) != 0
+    }
+
+    /// The next word, with this count.
+    #[inline(always)]
+    pub fn next(self, net: u32) -> Word {
+        Word((self.0 & !0xffff_ffff).wrapping_add(1 << 32) | u64::from(net))
+    }
+}
+
+/// Why [`take`] took nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No room under the bound.
+    Full,
+    /// This attachment is disposed.
+    Inert,
+}
+
+/// Takes `k` slots if RUNNING stays within `bound` (at most `i32::MAX`). One compare-exchange checks and takes.
+///
+/// `inert` is read between the odd store and RUNNING, the near side of the pair `dispose`.
+#[inline(always)]
+pub fn take(
+    record: &Record,
+    running: &I32,
+    k: u32,
+    bound: u32,
+    inert: impl Fn() -> bool,
+) -> Result<(), Refused> {
+    let mut seen = running.peek();
+    if !fits(seen, k, bound) {
+        return Err(Refused::Full);
+    }
+    let before = Word(record.word.peek());
+    let open = before.next(before.net().wrapping_add(k));
+    record.word.poke(open.0); // pair: ledger-open
+    light_fence(); // pair: dispose
+    if inert() {
+        record.word.put(open.next(before.net()).0);
+        return Err(Refused::Inert);
+    }
+    loop {
+        match running.replace(seen, seen.wrapping_add(k as i32)) {
+            Ok(_) => break,
+            Err(now) if fits(now, k, bound) => seen = now,
+            Err(_) => {
+                record.word.put(open.next(before.net()).0);
+                return Err(Refused::Full);
+            }
+        }
+    }
+    record.word.put(open.next(open.net()).0); // pair: ledger-close
+    record
+        .admitted
+        .poke(record.admitted.peek().wrapping_add(u64::from(k)));
+    Ok(())
+}
+
+/// Whether `k` more fit. A negative RUNNING (only a scribbler makes one) counts as nothing taken.
+#[inline(always)]
+pub fn fits(running: i32, k: u32, bound: u32) -> bool {
+    i64::from(running.max(0)) + i64::from(k) <= i64::from(bound)
+}
+
+/// Gives `k` slots back. `false`, and nothing done, if this attachment is disposed (its slots went back already).
+#[inline(always)]
+pub fn give(record: &Record, running: &I32, k: u32, inert: impl Fn() -> bool) -> bool {
+    let given = put_back(record, running, k, inert);
+    if given {
+        record
+            .released
+            .poke(record.released.peek().wrapping_add(u64::from(k)));
+    }
+    given
+}
+
+/// [`give`] for slots that this member never admitted: what [`inherit`] brought. Counted as reclaimed.
+pub fn give_inherited(record: &Record, running: &I32, k: u32, inert: impl Fn() -> bool) -> bool {
+    let given = put_back(record, running, k, inert);
+    if given {
+        record
+            .reclaimed
+            .put(record.reclaimed.peek().wrapping_add(u64::from(k)));
+    }
+    given
+}
+
+#[inline(always)]
+fn put_back(record: &Record, running: &I32, k: u32, inert: impl Fn() -> bool) -> bool {
+    let before = Word(record.word.peek());
+    let open = before.next(before.net());
+    record.word.poke(open.0); // pair: ledger-open
+    light_fence(); // pair: dispose
+    if inert() {
+        record.word.put(open.next(before.net()).0);
+        return false;
+    }
+    running.sub(k as i32); // pairs: ledger-open, ledger-close, line-free
+    record.word.put(open.next(before.net().wrapping_sub(k)).0); // pair: ledger-close
+    true
+}
+
+/// Moves the whole estate into the own record, from where it is given back like a permit. Returns how much.
+///
+/// The record claims it before the estate lets go of it, so that a death in between loses nothing.
+pub fn inherit(record: &Record, estate: &U64, inert: impl Fn() -> bool) -> u32 {
+    let seen = Word(estate.get());
+    let found = seen.net();
+    if found == 0 {
+        return 0;
+    }
+    let before = Word(record.word.peek());
+    let open = before.next(before.net().wrapping_add(found));
+    record.word.poke(open.0);
+    light_fence(); // pair: dispose
+    let taken = !inert() && estate.replace(seen.0, seen.next(0).0).is_ok();
+    let net = if taken { open.net() } else { before.net() };
+    record.word.put(open.next(net).0);
+    if taken { found } else { 0 }
+}
+
+/// The far side of the pair `dispose`, after the flag is set and the heavy fence passed: nobody of this member will
+/// open a bracket any more, so each word gets even by itself; their sum is what the member holds.
+///
+/// `None` while one is still odd.
+pub fn settled_sum<'a>(records: impl Iterator<Item = &'a Record>) -> Option<u32> {
+    let mut sum = 0u32;
+    for record in records {
+        let word = Word(record.word.get());
+        if word.is_odd() {
+            return None;
+        }
+        sum = sum.wrapping_add(word.net());
+    }
+    Some(sum)
+}
+
+/// Takes the sum of a disposed member off RUNNING, by a bracket on its common record that ends with the member's sum
+/// at zero: `net` of the common record becomes what cancels the others.
+pub fn give_sum(common: &Record, running: &I32, sum: u32) {
+    let before = Word(common.word.peek());
+    let open = before.next(before.net());
+    common.word.poke(open.0);
+    light_fence();
+    running.sub(sum as i32);
+    common.word.put(open.next(before.net().wrapping_sub(sum)).0);
+    common
+        .released
+        .poke(common.released.peek().wrapping_add(u64::from(sum)));
+}
+
+/// What a look needs to see.
+#[derive(Clone, Copy)]
+pub struct Books<'a> {
+    /// Member slots that were ever used.
+    pub roster: &'a [Member],
+    /// The members' common records, one per slot of `roster`.
+    pub common: &'a [Record],
+    /// Leased records that were ever used.
+    pub leased: &'a [Record],
+    /// The RUNNING word.
+    pub running: &'a I32,
+    /// The estate.
+    pub estate: &'a U64,
+}
+
+/// A consistent picture of the books.
+#[derive(Clone, Debug, Default)]
+pub struct Picture {
+    /// Net of each member slot that is LIVE, by index; `held[i]` belongs to the generation in `status[i]`.
+    pub held: Vec<u32>,
+    /// The roster's status words.
+    pub status: Vec<u64>,
+    /// Members with a bracket open.
+    pub busy: Vec<bool>,
+    /// RUNNING.
+    pub running: i32,
+    /// The estate word.
+    pub estate: u64,
+}
+
+impl Picture {
+    /// Slots held by the living, as far as the ledger says.
+    pub fn living(&self) -> u32 {
+        self.held
+            .iter()
+            .fold(0, |sum, held| sum.wrapping_add(*held))
+    }
+
+    /// What the dead left behind and nobody adopted yet: never more than that.
+    pub fn left_behind(&self) -> u32 {
+        let rest = (self.running as u32)
+            .wrapping_sub(self.living())
+            .wrapping_sub(Word(self.estate).net());
+        (rest as i32).max(0) as u32
+    }
+}
+
+impl Books<'_> {
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        self.common.iter().chain(self.leased)
+    }
+
+    /// Reads the books twice around RUNNING; `None` if they changed meanwhile.
+    pub fn look(&self) -> Option<Picture> {
+        let mut picture = Picture::default();
+        let mut words = Vec::with_capacity(self.common.len() + self.leased.len());
+        picture
+            .status
+            .extend(self.roster.iter().map(|member| member.status.get()));
+        picture.held.resize(picture.status.len(), 0);
+        picture.busy.resize(picture.status.len(), false);
+        for record in self.records() {
+            let owner = record.owner.get();
+            let word = if owner == 0 { 0 } else { record.word.get() }; // pair: ledger-close
+            words.push((owner, word));
+            let Some(owner) = Owner::read(owner) else {
+                continue;
+            };
+            let at = owner.member as usize;
+            if picture
+                .status
+                .get(at)
+                .is_some_and(|status| Status(*status).is_live(owner.generation))
+            {
+                picture.held[at] = picture.held[at].wrapping_add(Word(word).net());
+                picture.busy[at] |= Word(word).is_odd();
+            }
+        }
+        picture.running = self.running.get(); // pairs: ledger-open, ledger-close
+        picture.estate = self.estate.get();
+        if super::mutant("look-once") {
+            return Some(picture);
+        }
+        for (record, (owner, word)) in self.records().zip(&words) {
+            if record.owner.get() != *owner || *owner != 0 && record.word.get() != *word {
+                return None; // pair: ledger-open
+            }
+        }
+        let same = self
+            .roster
+            .iter()
+            .zip(&picture.status)
+            .all(|(member, status)| member.status.get() == *status);
+        same.then_some(picture)
+    }
+
+    /// Adopts what the dead left behind into the estate, exactly once whoever else looks. Returns how much.
+    pub fn adopt(&self, picture: &Picture) -> u32 {
+        let found = picture.left_behind();
+        if found == 0 {
+            return 0;
+        }
+        let seen = Word(picture.estate);
+        if super::mutant("adopt-unsequenced") {
+            self.estate.add(u64::from(found));
+            return found;
+        }
+        let next = seen.next(seen.net().wrapping_add(found));
+        // The sequence number is what makes it once: any adoption or inheritance since the picture changed it.
+        if self.estate.replace(seen.0, next.0).is_ok() {
+            found
+        } else {
+            0
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! The line: where those who must wait stand in order. One way to wait for every gate.
+//!
+//! A member has one place per lane (priority); behind it stands the member's own queue, in process memory. A place:
+//!
+//! | word | who writes | when |
+//! |---|---|---|
+//! | ticket | the owner; a cleaner to 0 | 0 is nobody; published last on joining, cleared first on leaving |
+//! | state: asleep(t) | the owner | before every look for room |
+//! | state: asleep(t) -> called(t) | anyone, compare-exchange, then rings | when it is its turn |
+//! | state: called(t) -> lapsed(t) | anyone, compare-exchange | when it was called and silent for the grace |
+//!
+//! The state is stamped with the ticket, so nobody calls the successor of whom he meant.
+//!
+//! Pairs: `line-free` (who frees room writes RUNNING, then reads SUMMARY and the places; who joins writes its place,
+//! its bit and SUMMARY, then reads RUNNING), `line-sleep` (a sleeper writes asleep, then reads RUNNING), `line-leave`
+//! (who leaves clears its place, then reads RUNNING, since a releaser that still saw it called woke nobody),
+//! `summary` (who clears a bit of SUMMARY reads the set again; who joins sets its bit before SUMMARY).
+
+use super::roster::Status;
+use crate::layout::{LANES, Member, Place};
+use crate::words::{I32, U32, U64};
+
+/// What a place is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Waits to be called.
+    Asleep,
+    /// It is its turn.
+    Called,
+    /// It was its turn, but it kept silent: skipped until it wakes.
+    Lapsed,
+}
+
+/// A place's state word: coarse ms << 32 | low 29 bits of the ticket << 3 | drawn << 2 | what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State(pub u64);
+
+impl State {
+    const TICKET: u64 = (1 << 29) - 1;
+
+    fn new(doing: Doing, ticket: u64, drawn: bool, ms: u32) -> State {
+        let doing = match doing {
+            Doing::Asleep => 0,
+            Doing::Called => 1,
+            Doing::Lapsed => 2,
+        };
+        State(u64::from(ms) << 32 | (ticket & Self::TICKET) << 3 | u64::from(drawn) << 2 | doing)
+    }
+
+    /// What the place does. An unknown value counts as asleep.
+    pub fn doing(self) -> Doing {
+        match self.0 & 3 {
+            1 => Doing::Called,
+            2 => Doing::Lapsed,
+            _ => Doing::Asleep,
+        }
+    }
+
+    /// Whether it was called by a draw, and so may pass its target.
+    pub fn drawn(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    /// When it was called (coarse ms, wrapping).
+    pub fn ms(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn is_for(self, ticket: u64) -> bool {
+        self.0 >> 3 & Self::TICKET == ticket & Self::TICKET
+    }
+}
+
+/// The hurry word: bars newcomers. low generation << 21 | place << 4 | drawn << 3 | lane + 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(pub u32);
+
+impl Mark {
+    /// The mark of a place.
+    pub fn new(member: u32, generation: u32, lane: usize, drawn: bool) -> Mark {
+        let place = member * LANES as u32 + lane as u32;
+        Mark(
+            generation << 21
+                | (place & 0x1_ffff) << 4
+                | u32::from(drawn) << 3
+                | (lane as u32 + 1) & 7,
+        )
+    }
+
+    /// Whether a newcomer of this lane must join.
+    #[inline]
+    pub fn bars(self, lane: usize) -> bool {
+        self.0 != 0 && (self.drawn() || lane < (self.0 & 7) as usize)
+    }
+
+    /// Set by a winner of the draw.
+    #[inline]
+    pub fn drawn(self) -> bool {
+        self.0 & 8 != 0
+    }
+
+    /// Index of the place.
+    pub fn place(self) -> usize {
+        (self.0 >> 4 & 0x1_ffff) as usize
+    }
+
+    /// The member slot.
+    pub fn member(self) -> u32 {
+        (self.place() / LANES) as u32
+    }
+
+    fn is_of(self, member: u32, generation: u32) -> bool {
+        self.0 != 0 && self.member() == member && self.0 >> 21 == generation & 0x7ff
+    }
+
+    fn breadth(self) -> u32 {
+        if self.0 == 0 {
+            0
+        } else {
+            u32::from(self.drawn()) * 8 + (self.0 & 7)
+        }
+    }
+}
+
+/// What a waiter asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Slots wanted.
+    pub amount: u32,
+    /// What its handle adds to the segment's target.
+    pub bound: u32,
+    /// Since when it waits.
+    pub since: u64,
+}
+
+/// One taken place, as read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Member slot.
+    pub member: u32,
+    /// Its generation.
+    pub generation: u32,
+    /// Priority index.
+    pub lane: usize,
+    /// Order of arrival.
+    pub ticket: u64,
+    /// What it asks for.
+    pub seat: Seat,
+    /// Its state word.
+    pub state: State,
+    /// Whether its sleeper keeps the short timer.
+    pub watching: bool,
+}
+
+/// The words of one gate's line.
+#[derive(Clone, Copy)]
+pub struct Line<'a> {
+    /// Which lanes have anybody.
+    pub summary: &'a U32,
+    /// The [`Mark`].
+    pub hurry: &'a U32,
+    /// Members in line, for people.
+    pub waiters: &'a I32,
+    /// Last ticket drawn.
+    pub ticket: &'a U64,
+    /// [`LANES`] bit sets over the members.
+    pub bits: &'a [U64],
+    /// Words of one bit set.
+    pub words: usize,
+    /// Member x [`LANES`] + lane.
+    pub places: &'a [Place],
+    /// All member slots.
+    pub roster: &'a [Member],
+}
+
+impl<'a> Line<'a> {
+    /// The place of a member in a lane.
+    pub fn place(&self, member: u32, lane: usize) -> Option<&'a Place> {
+        self.places.get(member as usize * LANES + lane)
+    }
+
+    fn set(&self, lane: usize) -> &'a [U64] {
+        self.bits
+            .get(lane * self.words..(lane + 1) * self.words)
+            .unwrap_or(&[])
+    }
+
+    /// Takes the member's place with a new ticket, or a new ticket for the place it has. Only the owner, one thread
+    /// at a time. The caller looks for room afterwards.
+    pub fn join(&self, member: u32, generation: u32, lane: usize, seat: Seat) {
+        let Some(place) = self.place(member, lane) else {
+            return;
+        };
+        place.ticket.swap(0); // readers of the old seat notice: they read the ticket again
+        place.amount.poke(seat.amount);
+        place.bound.poke(seat.bound);
+        place.since.poke(seat.since);
+        place.generation.poke(generation);
+        let ticket = self.ticket.add(1).wrapping_add(1).max(1);
+        place
+            .state
+            .swap(State::new(Doing::Asleep, ticket, false, 0).0);
+        place.ticket.put(ticket);
+        self.announce(member, lane);
+    }
+
+    /// Sets the member's bit and the lane's. Joining does, and every waiter again at each timer, since a cleaner or a
+    /// leaver that died half-way may have taken them away.
+    pub fn announce(&self, member: u32, lane: usize) {
+        if let Some(word) = self.set(lane).get(member as usize / 64) {
+            word.set_bits(1 << (member % 64)); // pairs: summary, line-free
+        }
+        self.summary.set_bits(1 << lane); // pair: line-free
+    }
+
+    /// Whether the bits of a place are as [`Line::announce`] sets them.
+    pub fn is_announced(&self, member: u32, lane: usize) -> bool {
+        self.summary.get() & 1 << lane != 0
+            && self
+                .set(lane)
+                .get(member as usize / 64)
+                .is_some_and(|word| word.get() & 1 << (member % 64) != 0)
+    }
+
+    /// Gives the member's place up. The caller looks for room afterwards: a turn that it was called for, or room that
+    /// a releaser left to it, is somebody else's now.
+    pub fn leave(&self, member: u32, generation: u32, lane: usize) {
+        let Some(place) = self.place(member, lane) else {
+            return;
+        };
+        place.ticket.swap(0); // pair: line-leave
+        place.watching.poke(0);
+        self.unmark(member, generation);
+        self.unset(member, lane);
+    }
+
+    fn unset(&self, member: u32, lane: usize) {
+        if let Some(word) = self.set(lane).get(member as usize / 64) {
+            word.clear_bits(1 << (member % 64));
+        }
+        if self.is_empty(lane) {
+            self.summary.clear_bits(1 << lane); // pair: summary
+            if !super::mutant("summary-recheck") && !self.is_empty(lane) {
+                self.summary.set_bits(1 << lane);
+            }
+        }
+    }
+
+    fn is_empty(&self, lane: usize) -> bool {
+        self.set(lane).iter().all(|word| word.get() == 0)
+    }
+
+    /// Clears what a GONE member left in the line. Idempotent.
+    pub fn absent(&self, member: u32, generation: u32) {
+        for lane in 0..LANES {
+            let Some(place) = self.place(member, lane) else {
+                return;
+            };
+            let ticket = place.ticket.get();
+            if ticket != 0 && place.generation.get() == generation {
+                let _ = place.ticket.replace(ticket, 0);
+            }
+            let marked = self
+                .set(lane)
+                .get(member as usize / 64)
+                .is_some_and(|w| w.get() & 1 << (member % 64) != 0);
+            if marked {
+                self.unset(member, lane);
+            }
+        }
+        self.unmark(member, generation);
+    }
+
+    /// The owner goes (back) to sleep, before it looks for room. Returns what it was doing.
+    pub fn settle(&self, member: u32, lane: usize) -> State {
+        let Some(place) = self.place(member, lane) else {
+            return State(0);
+        };
+        let ticket = place.ticket.peek();
+        State(
+            place
+                .state
+                .swap(State::new(Doing::Asleep, ticket, false, 0).0),
+        ) // pair: line-sleep
+    }
+
+    /// Calls a place that is asleep. `true` if this call did it; the caller rings its member then.
+    pub fn call(&self, entry: &Entry, drawn: bool, ms: u32) -> bool {
+        let Some(place) = self.place(entry.member, entry.lane) else {
+            return false;
+        };
+        let called = State::new(Doing::Called, entry.ticket, drawn, ms);
+        entry.state.doing() == Doing::Asleep && place.state.replace(entry.state.0, called.0).is_ok()
+    }
+
+    /// Passes over a place that was called and kept silent.
+    pub fn lapse(&self, entry: &Entry, ms: u32) -> bool {
+        let Some(place) = self.place(entry.member, entry.lane) else {
+            return false;
+        };
+        let lapsed = State::new(Doing::Lapsed, entry.ticket, false, ms);
+        let done = entry.state.doing() == Doing::Called
+            && place.state.replace(entry.state.0, lapsed.0).is_ok();
+        if done {
+            self.unmark(entry.member, entry.generation);
+        }
+        done
+    }
+
+    /// Everybody in line, the most urgent first, within a lane in order of arrival. Members that are not LIVE count
+    /// as absent. An entry that changes while it is read is left out: its owner looks for room after the change.
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let summary = self.summary.get();
+        for lane in (0..LANES).rev().filter(|lane| summary & 1 << lane != 0) {
+            let from = entries.len();
+            for (at, word) in self.set(lane).iter().enumerate() {
+                let mut bits = word.get();
+                while bits != 0 {
+                    let member = at as u32 * 64 + bits.trailing_zeros();
+                    bits &= bits - 1;
+                    entries.extend(self.read(member, lane));
+                }
+            }
+            entries[from..].sort_unstable_by_key(|entry: &Entry| entry.ticket);
+        }
+        entries
+    }
+
+    /// One place, if a LIVE member stands there.
+    pub fn read(&self, member: u32, lane: usize) -> Option<Entry> {
+        let place = self.place(member, lane)?;
+        let ticket = place.ticket.get();
+        let generation = place.generation.get();
+        if ticket == 0
+            || !Status(self.roster.get(member as usize)?.status.get()).is_live(generation)
+        {
+            return None;
+        }
+        let seat = Seat {
+            amount: place.amount.get(),
+            bound: place.bound.get(),
+            since: place.since.get(),
+        };
+        let state = State(place.state.get());
+        let watching = place.watching.get() != 0;
+        let same = place.ticket.get() == ticket && state.is_for(ticket);
+        same.then_some(Entry {
+            member,
+            generation,
+            lane,
+            ticket,
+            seat,
+            state,
+            watching,
+        })
+    }
+
+    /// Sets the mark of a place, unless a wider bar stands.
+    pub fn mark(&self, mark: Mark) {
+        let mut seen = self.hurry.get();
+        while Mark(seen).breadth() < mark.breadth() {
+            match self.hurry.replace(seen, mark.0) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Clears the mark of a member's place, whichever it is.
+    pub fn unmark(&self, member: u32, generation: u32) {
+        let seen = self.hurry.get();
+        if Mark(seen).is_of(member, generation) {
+            let _ = self.hurry.replace(seen, 0);
+        }
+    }
+
+    /// Clears a mark whose place is absent or lapsed: its owner died, or a scribbler set it.
+    pub fn tidy_mark(&self) {
+        let seen = self.hurry.get();
+        if seen == 0 {
+            return;
+        }
+        let mark = Mark(seen);
+        let stands = self
+            .read(mark.member(), mark.place() % LANES)
+            .is_some_and(|entry| {
+                mark.is_of(entry.member, entry.generation) && entry.state.doing() != Doing::Lapsed
+            });
+        if !stands {
+            let _ = self.hurry.replace(seen, 0);
+        }
+    }
+
+    /// Writes WAITERS anew: how many members stand in line. Whoever stores last has read the final sets.
+    pub fn recount(&self) {
+        for _ in 0..4 {
+            let count = self.members_in_line();
+            self.waiters.swap(count);
+            if self.members_in_line() == count {
+                return;
+            }
+        }
+    }
+
+    fn members_in_line(&self) -> i32 {
+        let word = |at: usize| {
+            (0..LANES).fold(0, |bits, lane| {
+                bits | self.set(lane).get(at).map_or(0, |word| word.get())
+            })
+        };
+        (0..self.words).map(|at| word(at).count_ones() as i32).sum()
+    }
+}

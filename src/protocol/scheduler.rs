@@ -1,0 +1,307 @@
+//! The Scheduler's decisions: who may be in, and whose turn it is. Pure functions of what was read.
+
+use super::line::{Doing, Entry, Line, Mark};
+use crate::layout::{LANES, SchedulerHot};
+
+/// How long a place that was called may keep silent before it is passed over, in ms.
+pub const GRACE_MS: u32 = 250;
+/// The same for a silent one right behind a lapsed one.
+pub const NEXT_GRACE_MS: u32 = 10;
+/// How long a head is passed by newcomers before it bars them, in ns.
+pub const PATIENCE_NS: u64 = 500_000;
+/// Weights of the lottery, lowest priority first.
+pub const WEIGHTS: [u32; LANES] = [1, 2, 4, 8, 16, 32, 64];
+/// Their sum: a draw is a number below it.
+pub const TICKETS: u32 = 127;
+
+/// The limits as read once: `u32::MAX` is unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Slots in all.
+    pub concurrency: u32,
+    /// Targets, lowest priority first.
+    pub targets: [u32; LANES],
+}
+
+impl Limits {
+    /// Reads the words. A negative one is unlimited.
+    pub fn read(hot: &SchedulerHot) -> Limits {
+        Limits {
+            concurrency: hot.concurrency.get().try_into().unwrap_or(u32::MAX),
+            targets: std::array::from_fn(|lane| {
+                hot.targets[lane].get().try_into().unwrap_or(u32::MAX)
+            }),
+        }
+    }
+
+    /// Up to which RUNNING `amount` slots may be taken at this priority by a handle that adds `bound`. A drawn turn
+    /// may pass the target, never the limit.
+    pub fn bound(&self, lane: usize, amount: u32, bound: u32, drawn: bool) -> u32 {
+        let limit = self.concurrency.min(i32::MAX as u32);
+        if drawn {
+            return limit;
+        }
+        // A target below the amount delays until nothing else runs; a target of zero leaves it to the draw.
+        match self.targets[lane].min(bound) {
+            0 => 0,
+            target => limit.min(target.max(amount)),
+        }
+    }
+
+    /// Whether so much can ever be admitted. A limit of zero pauses, it does not refuse.
+    pub fn can_ever_fit(&self, amount: u32) -> bool {
+        self.concurrency == 0 || amount <= self.concurrency.min(i32::MAX as u32)
+    }
+}
+
+/// Up to which RUNNING one slot may be taken on the fast path.
+#[inline(always)]
+pub fn fast_bound(hot: &SchedulerHot, lane: usize, handle: u32) -> u32 {
+    // As unsigned, -1 (unlimited) is the largest number.
+    let limit = hot.concurrency.peek() as u32;
+    let target = hot.targets[lane].peek() as u32;
+    limit.min(target).min(handle)
+}
+
+/// The lane a draw names.
+pub fn drawn_lane(draw: u32) -> usize {
+    let mut left = draw % TICKETS;
+    for lane in (0..LANES).rev() {
+        if left < WEIGHTS[lane] {
+            return lane;
+        }
+        left -= WEIGHTS[lane];
+    }
+    0
+}
+
+/// What to do about the line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Entries whose turn it is, and whether the draw made it so.
+    pub calls: Vec<(usize, bool)>,
+    /// Entries that were called and kept silent.
+    pub lapses: Vec<usize>,
+    /// An entry that won the draw, does not fit yet and has waited long enough to bar everybody.
+    pub bar: Option<usize>,
+    /// The first two that are not lapsed: they watch.
+    pub watchers: [Option<usize>; 2],
+}
+
+/// What the plan is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The line, in order.
+    pub entries: &'a [Entry],
+    /// RUNNING.
+    pub running: i32,
+    /// The limits.
+    pub limits: &'a Limits,
+    /// The hurry word.
+    pub mark: Mark,
+    /// Now, in ns.
+    pub now: u64,
+    /// Now, coarse ms, wrapping.
+    pub ms: u32,
+}
+
+/// Looks who is next and how many fit now, those already called counted as if they were in. `draw` is asked once per
+/// turn given away; without it only the order decides.
+pub fn plan(view: View<'_>, mut draw: Option<&mut dyn FnMut() -> u32>) -> Plan {
+    let mut plan = Plan::default();
+    let mut taken = i64::from(view.running.max(0));
+    let mut asleep = Vec::new();
+    let mut after_lapsed = false;
+    for (at, entry) in view.entries.iter().enumerate() {
+        let grace = if after_lapsed {
+            NEXT_GRACE_MS
+        } else {
+            GRACE_MS
+        };
+        let silent = view.ms.wrapping_sub(entry.state.ms());
+        // A stamp ahead of now (another CPU's coarse clock) has just been written.
+        let overdue = silent >= grace && silent < u32::MAX / 2;
+        match entry.state.doing() {
+            Doing::Lapsed => {
+                after_lapsed = true;
+                continue;
+            }
+            Doing::Called if overdue => {
+                plan.lapses.push(at);
+                after_lapsed = true;
+                continue;
+            }
+            Doing::Called => taken += i64::from(entry.seat.amount),
+            Doing::Asleep => asleep.push(at),
+        }
+        after_lapsed = false;
+        if let Some(free) = plan.watchers.iter_mut().find(|watcher| watcher.is_none()) {
+            *free = Some(at);
+        }
+    }
+    let limit = i64::from(view.limits.concurrency.min(i32::MAX as u32));
+    while !asleep.is_empty() && taken < limit {
+        let Some((place, drawn)) = choose(&view, &asleep, taken, limit, &mut draw, &mut plan.bar)
+        else {
+            break;
+        };
+        let at = asleep.remove(place);
+        taken += i64::from(view.entries[at].seat.amount);
+        plan.calls.push((at, drawn));
+    }
+    plan
+}
+
+/// Position in `asleep` of the next one.
+fn choose(
+    view: &View<'_>,
+    asleep: &[usize],
+    taken: i64,
+    limit: i64,
+    draw: &mut Option<&mut dyn FnMut() -> u32>,
+    bar: &mut Option<usize>,
+) -> Option<(usize, bool)> {
+    let entry = |position: usize| &view.entries[asleep[position]];
+    let fits_limit = |position: usize| taken + i64::from(entry(position).seat.amount) <= limit;
+    // A winner that bars everybody is next, whoever else there is.
+    if view.mark.drawn() {
+        let winner = (0..asleep.len()).find(|p| {
+            let e = entry(*p);
+            view.mark == Mark::new(e.member, e.generation, e.lane, true)
+        });
+        if let Some(winner) = winner {
+            return fits_limit(winner).then_some((winner, true));
+        }
+    }
+    if let Some(draw) = draw {
+        let lane = drawn_lane(draw());
+        if let Some(head) = (0..asleep.len()).find(|position| entry(*position).lane == lane) {
+            if fits_limit(head) {
+                return Some((head, true));
+            }
+            if view.now.saturating_sub(entry(head).seat.since) >= PATIENCE_NS {
+                *bar = Some(asleep[head]);
+                return None;
+            }
+        }
+    }
+    for position in 0..asleep.len() {
+        if !fits_limit(position) {
+            // Lack of room under the limit holds up everybody behind, smaller ones too.
+            return None;
+        }
+        let e = entry(position);
+        let bound = view
+            .limits
+            .bound(e.lane, e.seat.amount, e.seat.bound, false);
+        if taken + i64::from(e.seat.amount) <= i64::from(bound) {
+            return Some((position, false));
+        }
+        // Held back by its own target: holds up nobody.
+    }
+    None
+}
+
+/// The words of a Scheduler.
+#[derive(Clone, Copy)]
+pub struct Gate<'a> {
+    /// The hot line.
+    pub hot: &'a SchedulerHot,
+    /// Where its callers wait.
+    pub line: Line<'a>,
+}
+
+/// What [`Gate::advance`] found for the place that asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// It is the asker's turn; whether the draw made it so.
+    pub turn: Option<bool>,
+    /// It is among the first two, which keep the short timer.
+    pub watches: bool,
+    /// It is the very first.
+    pub first: bool,
+}
+
+/// When it is, and what chance says.
+pub struct Moment<'a> {
+    /// Now, in ns.
+    pub now: u64,
+    /// Now, coarse ms, wrapping.
+    pub ms: u32,
+    /// Asked once per turn given away; `None`: only the order decides.
+    pub draw: Option<&'a mut dyn FnMut() -> u32>,
+}
+
+impl Gate<'_> {
+    /// Looks who is next and calls as many as now fit; passes over the silent. `ring` wakes a member's sleeper of a
+    /// lane. With `me` the asker's own place is called like any other, and the answer says so instead of ringing.
+    pub fn advance(
+        &self,
+        me: Option<(u32, usize)>,
+        mut moment: Moment<'_>,
+        ring: &mut dyn FnMut(u32, usize),
+    ) -> Outlook {
+        let mut outlook = Outlook::default();
+        // Each round passes over somebody or loses a race to somebody who got on.
+        for _ in 0..8 {
+            if self.hot.summary.get() == 0 {
+                return outlook; // pair: line-free
+            }
+            let entries = self.line.entries();
+            let limits = Limits::read(self.hot);
+            let running = self.hot.running.get();
+            let mark = Mark(self.hot.hurry.get());
+            let view = View {
+                entries: &entries,
+                running,
+                limits: &limits,
+                mark,
+                now: moment.now,
+                ms: moment.ms,
+            };
+            let draw = moment
+                .draw
+                .as_mut()
+                .map(|draw| &mut **draw as &mut dyn FnMut() -> u32);
+            let plan = plan(view, draw);
+            let mine = |at: usize| me == Some((entries[at].member, entries[at].lane));
+            outlook.watches = plan.watchers.iter().flatten().any(|at| mine(*at));
+            outlook.first = plan.watchers[0].is_some_and(mine);
+            let mut again = false;
+            for at in &plan.lapses {
+                again |= self.line.lapse(&entries[*at], moment.ms);
+            }
+            if again {
+                continue;
+            }
+            if let Some(at) = plan.bar {
+                let e = &entries[at];
+                self.line
+                    .mark(Mark::new(e.member, e.generation, e.lane, true));
+            }
+            for (at, drawn) in &plan.calls {
+                let entry = &entries[*at];
+                if !self.line.call(entry, *drawn, moment.ms) {
+                    again = true;
+                } else if mine(*at) {
+                    outlook.turn = Some(*drawn);
+                } else {
+                    ring(entry.member, entry.lane);
+                }
+            }
+            if !again {
+                for at in plan.watchers.iter().flatten().filter(|at| !mine(**at)) {
+                    let entry = &entries[*at];
+                    if !entry.watching
+                        && entry.state.doing() == Doing::Asleep
+                        && !plan.calls.iter().any(|c| c.0 == *at)
+                    {
+                        ring(entry.member, entry.lane);
+                    }
+                }
+                return outlook;
+            }
+        }
+        outlook
+    }
+}

@@ -1,0 +1,622 @@
+//! The Scheduler: how many things run at once, over all processes that share a segment.
+
+mod future;
+pub(crate) mod helper;
+mod jobs;
+mod permit;
+mod stats;
+mod wait;
+
+pub use permit::{OwnedPermit, Permit};
+pub use stats::{QueueStats, SharedStats, Stats};
+
+use crate::Priority;
+use crate::concurrency::Concurrency;
+use crate::deadline::Deadline;
+use crate::error::{AcquireError, CreateError, NothingHeld, TryAcquireError};
+use crate::layout::{LANES, SchedulerHot};
+use crate::park::waiter::{Job, Kind, Waiter};
+use crate::protocol::ledger;
+use crate::protocol::scheduler::{Limits, fast_bound};
+use crate::segment::attachment::{Attachment, Parts, state};
+use crate::segment::{Handle, Scope, create};
+use crate::sys::mutex::Mutex;
+use crate::sys::{clock, fork, membarrier};
+use future::Taking;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use wait::Attempt;
+
+/// Hands out slots, the most urgent waiter of any process first, within a priority in order of arrival.
+///
+/// Get one from [`Segment::scheduler`](crate::Segment::scheduler) to share its slots with other processes, or make a
+/// [`Scheduler::local`] one; both are the same code. Clones share the member; [`Scheduler::with`] adds lower targets of
+/// the handle's own.
+///
+/// # What it promises
+///
+/// - Admission never exceeds the limit: one compare-exchange checks and takes.
+/// - A waiter's place is settled in the segment: priority first (with a lottery, so that nothing starves), then order
+///   of arrival; a process with many waiters takes turns with the others. For 500 us after its turn came a waiter may
+///   be overtaken by newcomers that never wait.
+/// - Slots of a dead process come back by themselves: while somebody waits within about 100 ms.
+///
+/// # Cancel safety
+///
+/// Every future here may be dropped at any time: it leaves the queue, gives back nothing it did not take, and passes a
+/// turn it was called for on to the next.
+///
+/// # Memory ordering
+///
+/// Giving a slot back happens before it is taken again, in any process. A failed try orders nothing.
+///
+/// ```
+/// use shmsched::{Concurrency, Priority, Scheduler};
+///
+/// let scheduler = Scheduler::local(Concurrency::max(2))?;
+/// let first = scheduler.try_acquire(Priority::Normal)?;
+/// let second = scheduler.blocking_acquire(Priority::Low)?;
+/// assert!(scheduler.try_acquire(Priority::Highest).is_err());
+/// drop(first);
+/// assert_eq!(scheduler.available_permits(), 1);
+/// # drop(second);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Scheduler {
+    handle: Arc<Handle>,
+    /// What this handle adds to the segment's targets; `i32::MAX` is nothing.
+    pub(crate) bounds: [u32; LANES],
+    /// Smallest overall limit that this handle knows of.
+    max: u32,
+}
+
+const NO_BOUND: u32 = i32::MAX as u32;
+
+impl Scheduler {
+    pub(crate) fn shared(handle: Arc<Handle>) -> Scheduler {
+        Scheduler {
+            handle,
+            bounds: [NO_BOUND; LANES],
+            max: NO_BOUND,
+        }
+    }
+
+    /// A Scheduler of this process alone: the same code over a private mapping.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError::Invalid`], or the system has no memory.
+    pub fn local(concurrency: impl Into<Concurrency>) -> Result<Scheduler, CreateError> {
+        membarrier::register()?;
+        let (views, checked) = create::local(&concurrency.into())?;
+        views.cold.members_high.put(1);
+        let generation = crate::protocol::roster::claim(&views.roster[0]).unwrap_or(1);
+        let parts = Parts {
+            views,
+            location: None,
+            checked,
+            me: 0,
+            generation,
+            files: None,
+            watch: None,
+        };
+        let attachment = Attachment::new(parts);
+        let aware: Arc<dyn fork::ForkAware> = attachment.clone();
+        fork::register(Arc::downgrade(&aware));
+        Ok(Scheduler::shared(Arc::new(Handle { attachment })))
+    }
+
+    /// A handle of the same member with targets and a `max` of its own, resolved as the segment's are and never above
+    /// them: they hold back this handle's callers only, and are compared with what runs in all processes (B17, B18,
+    /// F11). [`Scheduler::concurrency`] goes on to report the segment's (A13).
+    #[must_use]
+    pub fn with(&self, concurrency: impl Into<Concurrency>) -> Scheduler {
+        let concurrency = concurrency.into();
+        let bounds = concurrency
+            .resolve()
+            .map(|target| target.unwrap_or(NO_BOUND).min(NO_BOUND));
+        let max = concurrency.max.unwrap_or(NO_BOUND).min(NO_BOUND);
+        let both = std::array::from_fn(|lane| bounds[lane].min(self.bounds[lane]).min(max));
+        Scheduler {
+            handle: self.handle.clone(),
+            bounds: both,
+            max: self.max.min(max),
+        }
+    }
+
+    pub(crate) fn attachment(&self) -> &Arc<Attachment> {
+        &self.handle.attachment
+    }
+
+    pub(crate) fn is_same(&self, other: &Scheduler) -> bool {
+        Arc::ptr_eq(self.attachment(), other.attachment())
+    }
+
+    /// The fast path: no call, no clock, one line of the segment and the thread's own record.
+    #[inline(always)]
+    fn take_fast(&self, lane: usize, slots: u32) -> bool {
+        let attachment = &self.handle.attachment;
+        let Some(record) = attachment.hot_record() else {
+            return false;
+        };
+        let hot: &SchedulerHot = &attachment.views.hot;
+        let unusual = hot.flags.peek()
+            | hot.hurry.peek()
+            | hot.hold_off.peek()
+            | hot.summary.peek() & 1 << lane;
+        if unusual != 0 {
+            return false;
+        }
+        let bound = fast_bound(hot, lane, self.bounds[lane]);
+        let taken = ledger::take(record, &hot.running, slots, bound, || {
+            attachment.state.peek() != 0
+        })
+        .is_ok();
+        // Every thousandth time: does the file still have its name?
+        if taken && record.word.peek() >> 34 & 0x3ff == 0 {
+            attachment.notice_gone();
+        }
+        taken
+    }
+
+    /// Takes slots now; `false`: the caller must wait.
+    #[inline]
+    pub(crate) fn take_now(&self, lane: usize, slots: u32) -> Result<bool, AcquireError> {
+        if slots == 1 && self.take_fast(lane, slots) {
+            return Ok(true);
+        }
+        self.take_slow(lane, slots)
+    }
+
+    #[cold]
+    fn take_slow(&self, lane: usize, slots: u32) -> Result<bool, AcquireError> {
+        if let Some(failure) = self.attachment().failure() {
+            return Err(failure);
+        }
+        if self.max == 0 {
+            return Err(AcquireError::Zero);
+        }
+        if slots > self.max {
+            return Err(AcquireError::DoesNotFit {
+                amount: slots,
+                concurrency: self.max,
+            });
+        }
+        if slots == 0 {
+            return Ok(true);
+        }
+        self.attachment().take_now(lane, slots, self.bounds[lane])
+    }
+
+    /// Gives slots back and calls who is next. Never fails.
+    #[inline]
+    pub(crate) fn give(&self, slots: u32) {
+        let attachment = &self.handle.attachment;
+        if let Some(record) = attachment.hot_record() {
+            let hot: &SchedulerHot = &attachment.views.hot;
+            if hot.summary.peek() | hot.hold_off.peek() == 0 {
+                if ledger::give(record, &hot.running, slots, || attachment.is_inert())
+                    && hot.summary.get() != 0
+                {
+                    attachment.advance_after_freeing(); // pair: line-free
+                }
+                return;
+            }
+        }
+        attachment.give_slow(slots);
+    }
+
+    fn try_take(&self, slots: u32, priority: Priority) -> Result<(), TryAcquireError> {
+        let lane = priority.index();
+        if self.take_now(lane, slots)? {
+            return Ok(());
+        }
+        // Not on a dead one's account.
+        let looked = self.attachment().look_if_stale();
+        if looked != Default::default() && self.take_now(lane, slots)? {
+            return Ok(());
+        }
+        Err(TryAcquireError::NoPermits)
+    }
+
+    fn block(&self, slots: u32, priority: Priority, until: Deadline) -> Result<(), AcquireError> {
+        let lane = priority.index();
+        if self.take_now(lane, slots)? {
+            return Ok(());
+        }
+        self.attachment()
+            .wait_here(lane, slots, self.bounds[lane], stamp(until))
+    }
+
+    async fn take(
+        &self,
+        slots: u32,
+        priority: Priority,
+        until: Deadline,
+    ) -> Result<(), AcquireError> {
+        Taking::new(self, priority.index(), slots, stamp(until)).await
+    }
+
+    /// Takes a slot if one is free for this priority and nobody of this process waits at it (C14, C16). A refusal is
+    /// preceded by a look for the dead not older than 100 ms.
+    ///
+    /// # Errors
+    ///
+    /// [`TryAcquireError::NoPermits`]: it would have to wait.
+    #[inline]
+    pub fn try_acquire(&self, priority: Priority) -> Result<Permit<'_>, TryAcquireError> {
+        self.try_acquire_many(1, priority)
+    }
+
+    /// Takes `slots` at once, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::try_acquire`], and [`AcquireError::DoesNotFit`].
+    #[inline]
+    pub fn try_acquire_many(
+        &self,
+        slots: u32,
+        priority: Priority,
+    ) -> Result<Permit<'_>, TryAcquireError> {
+        if slots == 1 && self.take_fast(priority.index(), 1) {
+            return Ok(Permit::new(self, 1));
+        }
+        self.try_take(slots, priority)?;
+        Ok(Permit::new(self, slots))
+    }
+
+    /// [`Scheduler::try_acquire`] with a permit that keeps the Scheduler alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::try_acquire`].
+    pub fn try_acquire_owned(&self, priority: Priority) -> Result<OwnedPermit, TryAcquireError> {
+        self.try_acquire_many_owned(1, priority)
+    }
+
+    /// [`Scheduler::try_acquire_many`] with a permit that keeps the Scheduler alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::try_acquire_many`].
+    pub fn try_acquire_many_owned(
+        &self,
+        slots: u32,
+        priority: Priority,
+    ) -> Result<OwnedPermit, TryAcquireError> {
+        self.try_take(slots, priority)?;
+        Ok(OwnedPermit::new(self.clone(), slots))
+    }
+
+    /// Waits for a slot.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`]: closed, disposed, concurrency 0, segment retired, gone or damaged, handle used after a fork.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue; the place in it is lost.
+    pub async fn acquire(&self, priority: Priority) -> Result<Permit<'_>, AcquireError> {
+        self.acquire_until(1, priority, Deadline::Never).await
+    }
+
+    /// Waits for `slots` at once. Those behind it, smaller ones too, wait until they fit.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire`], and [`AcquireError::DoesNotFit`] if they exceed a limit that is not zero, also when
+    /// the limit is lowered meanwhile.
+    pub async fn acquire_many(
+        &self,
+        slots: u32,
+        priority: Priority,
+    ) -> Result<Permit<'_>, AcquireError> {
+        self.acquire_until(slots, priority, Deadline::Never).await
+    }
+
+    /// Waits for `slots` at once until a deadline, on any executor: no timer of a runtime is needed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire_many`], and [`AcquireError::TimedOut`].
+    pub async fn acquire_until(
+        &self,
+        slots: u32,
+        priority: Priority,
+        until: impl Into<Deadline>,
+    ) -> Result<Permit<'_>, AcquireError> {
+        self.take(slots, priority, until.into()).await?;
+        Ok(Permit::new(self, slots))
+    }
+
+    /// [`Scheduler::acquire`] with a permit that keeps the Scheduler alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire`].
+    pub async fn acquire_owned(&self, priority: Priority) -> Result<OwnedPermit, AcquireError> {
+        self.acquire_many_owned(1, priority).await
+    }
+
+    /// [`Scheduler::acquire_many`] with a permit that keeps the Scheduler alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire_many`].
+    pub async fn acquire_many_owned(
+        &self,
+        slots: u32,
+        priority: Priority,
+    ) -> Result<OwnedPermit, AcquireError> {
+        self.take(slots, priority, Deadline::Never).await?;
+        Ok(OwnedPermit::new(self.clone(), slots))
+    }
+
+    /// Blocks this thread until it has a slot. Do not call it on a thread that an executor needs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire`].
+    pub fn blocking_acquire(&self, priority: Priority) -> Result<Permit<'_>, AcquireError> {
+        self.blocking_acquire_until(1, priority, Deadline::Never)
+    }
+
+    /// Blocks this thread until it has `slots` at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire_many`].
+    pub fn blocking_acquire_many(
+        &self,
+        slots: u32,
+        priority: Priority,
+    ) -> Result<Permit<'_>, AcquireError> {
+        self.blocking_acquire_until(slots, priority, Deadline::Never)
+    }
+
+    /// Blocks this thread until it has `slots` at once, or a deadline passes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire_until`].
+    pub fn blocking_acquire_until(
+        &self,
+        slots: u32,
+        priority: Priority,
+        until: impl Into<Deadline>,
+    ) -> Result<Permit<'_>, AcquireError> {
+        self.block(slots, priority, until.into())?;
+        Ok(Permit::new(self, slots))
+    }
+
+    /// [`Scheduler::blocking_acquire`] with a permit that keeps the Scheduler alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire`].
+    pub fn blocking_acquire_owned(&self, priority: Priority) -> Result<OwnedPermit, AcquireError> {
+        self.block(1, priority, Deadline::Never)?;
+        Ok(OwnedPermit::new(self.clone(), 1))
+    }
+
+    /// Runs a future under a slot: `f` is called once the slot is there, its future driven to the end, the slot given
+    /// back whatever way it ends (C1, C2). Dropped while queued, `f` is never called; dropped while running, the slot
+    /// is given back (X47).
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire`]: `f` was not called then.
+    ///
+    /// ```
+    /// # use shmsched::{Concurrency, Priority, Scheduler};
+    /// # let scheduler = Scheduler::local(Concurrency::max(4))?;
+    /// let answer = async { scheduler.run(|| async { 6 * 7 }, Priority::Normal).await };
+    /// assert_eq!(futures_executor::block_on(answer)?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn run<T, F: Future<Output = T>>(
+        &self,
+        f: impl FnOnce() -> F,
+        priority: Priority,
+    ) -> Result<T, AcquireError> {
+        let _permit = self.acquire(priority).await?;
+        Ok(f().await)
+    }
+
+    /// Blocks until there is a slot and runs a closure under it. A panic gives the slot back and goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire`]: `f` was not called then.
+    pub fn run_blocking<T>(
+        &self,
+        f: impl FnOnce() -> T,
+        priority: Priority,
+    ) -> Result<T, AcquireError> {
+        let _permit = self.blocking_acquire(priority)?;
+        Ok(f())
+    }
+
+    /// The callback form: calls `f(value)` with a slot that `f`, or what it starts, gives back by
+    /// [`Scheduler::release`] exactly once.
+    ///
+    /// `true`: a slot was free and `f` ran within this call (C5). `false`: it was queued, and runs on the thread that
+    /// releases a slot, in a loop, never recursively; or, if another process released, on a thread of their own; maybe
+    /// before this returns (C7). `false` also after dispose or close, when `f` is dropped (C6, E10).
+    ///
+    /// # Panics
+    ///
+    /// A panic of `f` gives the slot back; within this call it goes on to the caller (E3), from a queued `f` it ends at
+    /// the panic hook (E4). Do not release then (E2).
+    pub fn acquire_with<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(T) + Send + 'static,
+        priority: Priority,
+        value: T,
+    ) -> bool {
+        let lane = priority.index();
+        let attachment = self.attachment();
+        match self.take_now(lane, 1) {
+            Ok(true) => {
+                self.called_back(|| f(value));
+                return true;
+            }
+            // A concurrency of zero queues (X19).
+            Ok(false) | Err(AcquireError::Zero) => {}
+            Err(_) => return false,
+        }
+        // The queue must not keep the member attached, or it would never end.
+        let weak = Arc::downgrade(&self.handle);
+        let template = (self.bounds, self.max);
+        let job: Job = Box::new(move || {
+            let Some(handle) = weak.upgrade() else { return };
+            let scheduler = Scheduler {
+                handle,
+                bounds: template.0,
+                max: template.1,
+            };
+            scheduler.called_back(|| f(value));
+        });
+        if attachment.ensure_helper().is_err() {
+            return false;
+        }
+        let kind = Kind::Callback(Mutex::new(Some(job)));
+        let waiter = Arc::new(Waiter::new(
+            kind,
+            lane,
+            1,
+            self.bounds[lane],
+            clock::now(),
+            None,
+        ));
+        if attachment.enqueue(&waiter).is_err() {
+            return false;
+        }
+        let mut queue = attachment.queue.lock();
+        let first = queue.is_first(&waiter);
+        let got = match first.then(|| attachment.attempt(&mut queue, &waiter)) {
+            Some(Attempt::Got(nudge)) => Some(nudge),
+            _ => None,
+        };
+        drop(queue);
+        match got {
+            Some(nudge) => {
+                nudge.deliver();
+                attachment.settled();
+                Attachment::job_of(&waiter)
+                    .into_iter()
+                    .for_each(jobs::run_here);
+            }
+            None if first => {
+                attachment.look_if_stale();
+                attachment.ring_helper();
+            }
+            None => {}
+        }
+        false
+    }
+
+    /// Runs a callback whose slot is taken; a panic gives the slot back first.
+    fn called_back(&self, f: impl FnOnce()) {
+        self.attachment().raw_held.add(1);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+            let _ = self.release();
+            resume_unwind(panic);
+        }
+    }
+
+    /// Gives back a slot that [`Scheduler::acquire_with`] took, and starts who is next (C17). On whatever thread.
+    ///
+    /// # Errors
+    ///
+    /// [`NothingHeld`], and nothing changed, if this member holds no such slot (X21). One release too many while others
+    /// hold some gives back theirs: prefer permits (E5).
+    pub fn release(&self) -> Result<(), NothingHeld> {
+        let held = &self.attachment().raw_held;
+        let mut seen = held.get();
+        loop {
+            let Some(left) = seen.checked_sub(1) else {
+                return Err(NothingHeld);
+            };
+            match held.replace(seen, left) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        self.give(1);
+        Ok(())
+    }
+
+    /// The configured limit, of the segment and not of this handle (A13); `None` is unlimited (A12).
+    pub fn concurrency(&self) -> Option<u32> {
+        if self.attachment().failure() == Some(AcquireError::Forked) {
+            return None;
+        }
+        u32::try_from(self.attachment().hot().concurrency.get()).ok()
+    }
+
+    /// Slots that are free now, under the limit alone; 2147483647 less what runs if unlimited.
+    pub fn available_permits(&self) -> u32 {
+        if self.attachment().failure() == Some(AcquireError::Forked) {
+            return 0;
+        }
+        let hot = self.attachment().hot();
+        let limit = Limits::read(hot).concurrency.min(NO_BOUND);
+        limit.saturating_sub(hot.running.get().max(0) as u32)
+    }
+
+    /// Ends every wait of this member with [`AcquireError::Closed`] and every later acquire; permits stay valid.
+    pub fn close(&self) {
+        let attachment = self.attachment();
+        if attachment.state.set_bits(state::CLOSED) & (state::CLOSED | state::FORKED) == 0 {
+            attachment.fail_everybody(false);
+        }
+    }
+
+    /// Whether [`Scheduler::close`] or [`Scheduler::dispose`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.attachment().state.get() & (state::CLOSED | state::DISPOSED) != 0
+    }
+
+    /// Gives back at once every slot of this member, those of work that still runs included (E7), ends its waits with
+    /// [`AcquireError::Disposed`], drops its queued callbacks (X20) and makes later releases do nothing (E13). So others
+    /// may for a while run more than the limit (E17). A second time does nothing (E14).
+    pub fn dispose(&self) {
+        let attachment = self.attachment();
+        if attachment.state.get() & (state::DISPOSED | state::FORKED) != 0 {
+            return;
+        }
+        attachment.give_all_back();
+        attachment.raw_held.put(0);
+        attachment.fail_everybody(true);
+        attachment.advance_after_freeing();
+    }
+
+    /// Looks for dead members now and gives back what they held.
+    pub fn look(&self) -> crate::Looked {
+        self.attachment().look(Scope::Concerned)
+    }
+
+    /// For tests: fixes the lottery's draw of this member (0..127, lower is more urgent); `None` is chance again.
+    #[doc(hidden)]
+    pub fn fix_draw(&self, draw: Option<u32>) {
+        self.attachment().draw.put(draw.map_or(0, |draw| draw + 1));
+    }
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("concurrency", &self.concurrency())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A deadline in the units of the segment's clock.
+fn stamp(until: Deadline) -> Option<u64> {
+    let left = until.remaining()?;
+    Some(clock::now().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)))
+}

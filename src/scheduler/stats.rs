@@ -1,0 +1,103 @@
+//! Counters of one instance, as plain values (groups F and G).
+
+use super::Scheduler;
+use crate::layout::LANES;
+
+/// One priority's queue, or the sum of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Waiting now (G5).
+    pub count: u64,
+    /// Ever put into the queue; work that never waited is not in it (G6, G11).
+    pub deferred: u64,
+    /// Dispatched from the queue (G7).
+    pub completed: u64,
+    /// Given up: cancelled, timed out, closed or disposed.
+    pub cancelled: u64,
+}
+
+/// What all processes see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedStats {
+    /// Slots taken, by anybody (F10).
+    pub running: u32,
+    /// Members with somebody waiting (F10, X41).
+    pub waiters: u32,
+}
+
+/// A snapshot of a [`Scheduler`]; later changes do not show in it (G13). `deferred = completed + cancelled + count`,
+/// per priority and in total (G9, G10; the source has no `cancelled`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Slots taken by this instance (G2).
+    pub running: u32,
+    /// The configured limit; `None` is unlimited (G3).
+    pub concurrency: Option<u32>,
+    /// Waiting in this instance (G4).
+    pub pending: u64,
+    /// Sums over the priorities (G8).
+    pub total: QueueStats,
+    /// Lowest priority first (B20).
+    pub queues: [QueueStats; LANES],
+    /// Of a shared Scheduler (G12).
+    pub shared: Option<SharedStats>,
+}
+
+impl Scheduler {
+    /// Counters of this instance (one member: all clones of the handle).
+    ///
+    /// Takes the member's queue lock and reads its records: poll with moderation.
+    pub fn stats(&self) -> Stats {
+        let attachment = self.attachment();
+        if attachment.failure() == Some(crate::AcquireError::Forked) {
+            return Stats {
+                running: 0,
+                concurrency: None,
+                pending: 0,
+                total: QueueStats::default(),
+                queues: Default::default(),
+                shared: None,
+            };
+        }
+        let queue = attachment.queue.lock();
+        let counters = &attachment.member().scheduler;
+        let queues = std::array::from_fn(|lane| {
+            let [deferred, completed, cancelled] = attachment.baseline[lane];
+            QueueStats {
+                count: queue.len(lane) as u64,
+                deferred: counters.deferred[lane].get().wrapping_sub(deferred),
+                completed: counters.completed[lane].get().wrapping_sub(completed),
+                cancelled: counters.cancelled[lane].get().wrapping_sub(cancelled),
+            }
+        });
+        drop(queue);
+        let total = queues
+            .iter()
+            .fold(QueueStats::default(), |sum, queue: &QueueStats| {
+                QueueStats {
+                    count: sum.count + queue.count,
+                    deferred: sum.deferred + queue.deferred,
+                    completed: sum.completed + queue.completed,
+                    cancelled: sum.cancelled + queue.cancelled,
+                }
+            });
+        let hot = attachment.hot();
+        let shared = attachment.location.is_some().then(|| SharedStats {
+            running: hot.running.get().max(0) as u32,
+            waiters: hot.waiters.get().max(0) as u32,
+        });
+        let running = if attachment.is_inert() {
+            0
+        } else {
+            attachment.held()
+        };
+        Stats {
+            running,
+            concurrency: self.concurrency(),
+            pending: total.count,
+            total,
+            queues,
+            shared,
+        }
+    }
+}

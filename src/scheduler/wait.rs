@@ -1,0 +1,542 @@
+//! The slow paths of a Scheduler's member: joining its own queue and the line, taking turns, leaving.
+//!
+//! Everything that changes the member's queue or its places happens under the queue's lock, so a place has one writer
+//! at a time; sleeping happens outside it.
+
+use super::jobs;
+use crate::error::AcquireError;
+use crate::layout::SchedulerHot;
+use crate::park::queue::Queue;
+use crate::park::waiter::{Fate, Job, Kind, Nudge, Waiter};
+use crate::park::{self, lane_bit};
+use crate::protocol::ledger::{self, Refused, fits};
+use crate::protocol::line::{Doing, Mark, Seat};
+use crate::protocol::scheduler::{Limits, Moment, Outlook, PATIENCE_NS};
+use crate::segment::Scope;
+use crate::segment::attachment::{Attachment, state};
+use crate::sys::clock;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// How often the first two in line look after things.
+pub(crate) const WATCH_NS: u64 = 100_000_000;
+/// How often everybody else does.
+const DOZE_NS: u64 = 4_000_000_000;
+/// How often the first asks whether the file still has a name, in watches.
+const GONE_EVERY: u32 = 8;
+
+/// What an attempt of a member's first waiter came to.
+pub(crate) enum Attempt {
+    /// It has its slots and left the queue; deliver, then call [`Attachment::settled`].
+    Got(Nudge),
+    /// Not yet. `watches`: among the first two of the line; `first`: the very first.
+    Later { watches: bool, first: bool },
+}
+
+thread_local! {
+    static CHANCE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A small generator is enough for the lottery (xorshift64*), seeded per thread.
+fn chance() -> u32 {
+    CHANCE.with(|chance| {
+        let mut x = chance.get();
+        if x == 0 {
+            let here = std::ptr::from_ref(chance) as u64;
+            x = (clock::now() ^ here.rotate_left(32) ^ u64::from(std::process::id())) | 1;
+        }
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        chance.set(x);
+        (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as u32
+    })
+}
+
+impl Attachment {
+    /// Calls who is next; `freed` says that room was freed, which is when the lottery draws.
+    pub(crate) fn advance(&self, me: Option<usize>, freed: bool) -> Outlook {
+        if self.hot().summary.get() == 0 {
+            return Outlook::default();
+        }
+        let fixed = self.draw.peek();
+        let mut draw = || if fixed == 0 { chance() } else { fixed - 1 };
+        let moment = Moment {
+            now: clock::now(),
+            ms: clock::coarse_ms() as u32,
+            draw: if freed { Some(&mut draw) } else { None },
+        };
+        let mut ring = |member: u32, lane: usize| self.ring(member, lane);
+        self.views
+            .gate()
+            .advance(me.map(|lane| (self.me, lane)), moment, &mut ring)
+    }
+
+    /// After slots were given back or a limit was raised: pair `line-free`.
+    pub(crate) fn advance_after_freeing(&self) {
+        self.advance(None, true);
+    }
+
+    /// Takes slots now, or says that the caller must wait (`false`). What a newcomer may do.
+    pub(crate) fn take_now(
+        self: &Arc<Self>,
+        lane: usize,
+        amount: u32,
+        bound: u32,
+    ) -> Result<bool, AcquireError> {
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        let hot = self.hot();
+        let limits = Limits::read(hot);
+        if limits.concurrency == 0 {
+            return Err(AcquireError::Zero);
+        }
+        if !limits.can_ever_fit(amount) {
+            return Err(AcquireError::DoesNotFit {
+                amount,
+                concurrency: limits.concurrency,
+            });
+        }
+        self.obey_hold_off();
+        // A caller never passes its own process's waiters of its priority; a mark says nobody passes.
+        if self.own_lanes.get() & 1 << lane != 0 || Mark(hot.hurry.get()).bars(lane) {
+            return Ok(false);
+        }
+        let bound = limits.bound(lane, amount, bound, false);
+        let taken = {
+            let record = self.own();
+            ledger::take(&record, &hot.running, amount, bound, || {
+                self.state.peek() != 0
+            })
+        };
+        match taken {
+            Ok(()) => Ok(true),
+            Err(Refused::Full) => Ok(false),
+            Err(Refused::Inert) => Err(self.failure().unwrap_or(AcquireError::Disposed)),
+        }
+    }
+
+    /// Gives slots back, off the fast path.
+    #[cold]
+    pub(crate) fn give_slow(self: &Arc<Self>, slots: u32) {
+        if self.is_inert() {
+            return;
+        }
+        self.obey_hold_off();
+        if self.own_lanes.get() != 0 && self.hand_over(slots) {
+            return;
+        }
+        let given = {
+            let record = self.own();
+            ledger::give(&record, &self.hot().running, slots, || self.is_inert())
+        };
+        if given {
+            self.advance_after_freeing();
+        }
+    }
+
+    /// Own turn: the slots go straight to this member's next waiter of the same amount, without touching RUNNING.
+    ///
+    /// Only if that place is next in the whole line and would be admitted after the release. A thread must have waited
+    /// 500 us, since handing on between threads makes a convoy. A task is never handed slots: it is called and takes
+    /// them itself, so that nothing is ever held by a future that nobody polls.
+    fn hand_over(self: &Arc<Self>, slots: u32) -> bool {
+        let mut queue = self.queue.lock();
+        if self.failure().is_some() {
+            return false;
+        }
+        let Some((lane, _)) = self.next_after(slots) else {
+            return false;
+        };
+        let Some(first) = queue.first(lane).cloned() else {
+            return false;
+        };
+        let long = clock::now().saturating_sub(first.since) >= PATIENCE_NS;
+        if first.amount != slots
+            || !(matches!(first.kind, Kind::Callback(_)) || first.is_thread() && long)
+        {
+            return false;
+        }
+        first.decide(Fate::Granted);
+        let record = self.own();
+        record
+            .admitted
+            .put(record.admitted.peek().wrapping_add(u64::from(slots)));
+        record
+            .released
+            .put(record.released.peek().wrapping_add(u64::from(slots)));
+        drop(record);
+        let nudge = self.take_out(&mut queue, &first, true);
+        drop(queue);
+        nudge.deliver();
+        self.settled();
+        match &first.kind {
+            Kind::Callback(job) => {
+                if let Some(job) = job.lock().take() {
+                    jobs::run_here(job);
+                }
+            }
+            // It sleeps on the member's bell.
+            _ => self.ring(self.me, lane),
+        }
+        true
+    }
+
+    /// The lane of this member whose turn it would be if `slots` were given back now.
+    fn next_after(&self, slots: u32) -> Option<(usize, bool)> {
+        let hot = self.hot();
+        let entries = self.views.line().entries();
+        let limits = Limits::read(hot);
+        let fixed = self.draw.peek();
+        let mut draw = || if fixed == 0 { chance() } else { fixed - 1 };
+        let view = crate::protocol::scheduler::View {
+            entries: &entries,
+            running: hot.running.get().wrapping_sub(slots as i32),
+            limits: &limits,
+            mark: Mark(hot.hurry.get()),
+            now: clock::now(),
+            ms: clock::coarse_ms() as u32,
+        };
+        let plan = crate::protocol::scheduler::plan(view, Some(&mut draw));
+        let (at, drawn) = *plan.calls.first()?;
+        (entries[at].member == self.me && plan.lapses.is_empty())
+            .then_some((entries[at].lane, drawn))
+    }
+
+    /// Joins this member's queue, and the line if it is the first of its lane.
+    pub(crate) fn enqueue(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Result<(), AcquireError> {
+        let mut queue = self.queue.lock();
+        if queue.shut || self.state.get() != 0 {
+            return Err(self.failure().unwrap_or(AcquireError::Disposed));
+        }
+        let lane = waiter.lane;
+        queue.push(waiter.clone());
+        let deferred = &self.member().scheduler.deferred[lane];
+        deferred.put(deferred.peek().wrapping_add(1));
+        if queue.is_first(waiter) {
+            self.own_lanes.set_bits(1 << lane);
+            self.views
+                .line()
+                .join(self.me, self.generation, lane, seat(waiter));
+            self.views.line().recount();
+        }
+        Ok(())
+    }
+
+    /// One try of the member's first waiter of a lane: sleep, look, take. Under the queue's lock.
+    pub(crate) fn attempt(self: &Arc<Self>, queue: &mut Queue, waiter: &Arc<Waiter>) -> Attempt {
+        let lane = waiter.lane;
+        let hot = self.hot();
+        let line = self.views.line();
+        // Each round loses a race to a newcomer who got in; after 500 us the mark keeps them out.
+        for _ in 0..64 {
+            if !line.is_announced(self.me, lane) {
+                line.announce(self.me, lane);
+            }
+            let was = line.settle(self.me, lane); // pair: line-sleep
+            let outlook = match was.doing() {
+                Doing::Called => Outlook {
+                    turn: Some(was.drawn()),
+                    ..Outlook::default()
+                },
+                _ => self.advance(Some(lane), false),
+            };
+            let Some(drawn) = outlook.turn else {
+                if let Some(place) = line.place(self.me, lane) {
+                    place.watching.put(u32::from(outlook.watches));
+                }
+                return Attempt::Later {
+                    watches: outlook.watches,
+                    first: outlook.first,
+                };
+            };
+            let limits = Limits::read(hot);
+            let mark = Mark(hot.hurry.get());
+            let drawn = drawn || mark == Mark::new(self.me, self.generation, lane, true);
+            let bound = limits.bound(lane, waiter.amount, waiter.bound, drawn);
+            let taken = {
+                let record = self.own();
+                ledger::take(&record, &hot.running, waiter.amount, bound, || {
+                    self.state.peek() != 0
+                })
+            };
+            match taken {
+                Ok(()) => {
+                    self.member().held_since.put(clock::now());
+                    return Attempt::Got(self.take_out(queue, waiter, true));
+                }
+                Err(Refused::Inert) => break,
+                Err(Refused::Full) => {
+                    let lacks_room = !fits(
+                        hot.running.get(),
+                        waiter.amount,
+                        limits.bound(lane, waiter.amount, 0, true),
+                    );
+                    if lacks_room && clock::now().saturating_sub(waiter.since) >= PATIENCE_NS {
+                        line.mark(Mark::new(self.me, self.generation, lane, drawn));
+                    }
+                }
+            }
+        }
+        Attempt::Later {
+            watches: true,
+            first: true,
+        }
+    }
+
+    /// Takes a waiter out of the queue, served or not; the next of its lane takes the place, with a new ticket.
+    pub(crate) fn take_out(&self, queue: &mut Queue, waiter: &Arc<Waiter>, served: bool) -> Nudge {
+        let lane = waiter.lane;
+        let was_first = queue.is_first(waiter);
+        if !queue.remove(waiter) {
+            return Nudge::Nobody;
+        }
+        let counters = &self.member().scheduler;
+        let counter = if served {
+            &counters.completed[lane]
+        } else {
+            &counters.cancelled[lane]
+        };
+        counter.put(counter.peek().wrapping_add(1));
+        if was_first {
+            self.reseat(queue, lane)
+        } else {
+            Nudge::Nobody
+        }
+    }
+
+    /// Gives the lane's place to whoever is first now, or up.
+    pub(crate) fn reseat(&self, queue: &Queue, lane: usize) -> Nudge {
+        let line = self.views.line();
+        match queue.first(lane) {
+            Some(first) => {
+                first.called.put(0);
+                line.unmark(self.me, self.generation);
+                line.join(self.me, self.generation, lane, seat(first));
+                if first.is_thread() {
+                    first.nudge()
+                } else {
+                    self.member().bell.ring(park::helper_bit());
+                    Nudge::Nobody
+                }
+            }
+            None => {
+                line.leave(self.me, self.generation, lane); // pair: line-leave
+                self.own_lanes.clear_bits(1 << lane);
+                Nudge::Nobody
+            }
+        }
+    }
+
+    /// After a place changed hands or was given up, outside the queue's lock: room left to it is somebody's.
+    pub(crate) fn settled(&self) {
+        self.advance(None, false);
+        self.views.line().recount();
+    }
+
+    /// Gives up waiting. `false` if the wait had ended already: look at its fate.
+    pub(crate) fn cancel(self: &Arc<Self>, waiter: &Arc<Waiter>) -> bool {
+        if self.state.get() & state::FORKED != 0 {
+            return false;
+        }
+        let nudge = {
+            let mut queue = self.queue.lock();
+            if waiter.fate() != Fate::Waiting {
+                return false;
+            }
+            waiter.decide(Fate::Failed);
+            self.take_out(&mut queue, waiter, false)
+        };
+        nudge.deliver();
+        self.settled();
+        true
+    }
+
+    /// Ends every wait of this member: it was closed or disposed, or the segment is no use any more. The callbacks
+    /// are dropped without being called.
+    pub(crate) fn fail_everybody(&self, shut: bool) {
+        let (waiters, nudges) = {
+            let mut queue = self.queue.lock();
+            queue.shut |= shut;
+            let waiters = queue.drain();
+            if waiters.is_empty() {
+                return;
+            }
+            let counters = &self.member().scheduler;
+            let mut nudges = Vec::with_capacity(waiters.len());
+            for waiter in &waiters {
+                waiter.decide(Fate::Failed);
+                let cancelled = &counters.cancelled[waiter.lane];
+                cancelled.put(cancelled.peek().wrapping_add(1));
+                nudges.push(waiter.nudge());
+            }
+            let lanes = self.own_lanes.get();
+            for lane in (0..crate::layout::LANES).filter(|lane| lanes & 1 << lane != 0) {
+                let _ = self.reseat(&queue, lane);
+            }
+            (waiters, nudges)
+        };
+        nudges.into_iter().for_each(Nudge::deliver);
+        self.member().bell.ring(park::everybody());
+        self.settled();
+        drop(waiters);
+    }
+
+    /// Ends the member's waits and its helper: the last handle is gone.
+    pub(crate) fn shut_down(&self) {
+        if self.state.get() & state::FORKED != 0 {
+            return;
+        }
+        self.fail_everybody(true);
+        self.helper.lock().stop();
+        self.member().bell.ring(park::everybody());
+    }
+
+    /// Asks whether the file still has a name; if not, tells everybody in line.
+    pub(crate) fn notice_gone(&self) {
+        let gone = match self.files.lock().as_ref() {
+            Some(files) => files.probe.is_gone(&files.lock),
+            None => false,
+        };
+        if gone && self.hot().flags.set_bits(SchedulerHot::FLAG_GONE) & SchedulerHot::FLAG_GONE == 0
+        {
+            for entry in self.views.line().entries() {
+                self.ring(entry.member, entry.lane);
+            }
+        }
+    }
+
+    /// What the first of the line does at each watch.
+    pub(crate) fn watch_duty(self: &Arc<Self>, first: bool, watches: u32) {
+        if first {
+            self.look(Scope::Concerned);
+        }
+        if watches % GONE_EVERY == 0 {
+            self.notice_gone();
+        }
+    }
+
+    /// When a sleeper looks up by itself.
+    pub(crate) fn timer(&self, now: u64, watches: bool) -> u64 {
+        let every = if watches {
+            WATCH_NS
+        } else {
+            DOZE_NS + u64::from(self.me % 64) * 15_000_000
+        };
+        now.saturating_add(every)
+    }
+
+    /// Waits on this thread until it has its slots.
+    pub(crate) fn wait_here(
+        self: &Arc<Self>,
+        lane: usize,
+        amount: u32,
+        bound: u32,
+        deadline: Option<u64>,
+    ) -> Result<(), AcquireError> {
+        let kind = Kind::Thread(thread::current());
+        let waiter = Arc::new(Waiter::new(
+            kind,
+            lane,
+            amount,
+            bound,
+            clock::now(),
+            deadline,
+        ));
+        self.enqueue(&waiter)?;
+        self.look_if_stale();
+        let mut watches = 0u32;
+        loop {
+            let heard = self.member().bell.get();
+            let mut queue = self.queue.lock();
+            match waiter.fate() {
+                Fate::Granted => return Ok(()),
+                Fate::Failed => return Err(self.failure().unwrap_or(AcquireError::Closed)),
+                Fate::Waiting => {}
+            }
+            let sits = queue.is_first(&waiter);
+            let mut rank = (false, false);
+            if sits {
+                if let Some(failure) = self.wait_failure(amount) {
+                    drop(queue);
+                    return Err(self.end_wait(&waiter, failure));
+                }
+                match self.attempt(&mut queue, &waiter) {
+                    Attempt::Got(nudge) => {
+                        drop(queue);
+                        nudge.deliver();
+                        self.settled();
+                        return Ok(());
+                    }
+                    Attempt::Later { watches, first } => rank = (watches, first),
+                }
+            }
+            drop(queue);
+            let now = clock::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                if self.cancel(&waiter) {
+                    return Err(AcquireError::TimedOut);
+                }
+                continue;
+            }
+            if sits {
+                let timer = self.timer(now, rank.0);
+                let until = deadline.map_or(timer, |deadline| deadline.min(timer));
+                let _ = self.member().bell.wait(heard, lane_bit(lane), Some(until));
+                if clock::now() >= timer {
+                    watches = watches.wrapping_add(1);
+                    self.watch_duty(rank.1, watches);
+                }
+            } else {
+                let left = deadline.map_or(Duration::from_secs(3600), |deadline| {
+                    Duration::from_nanos(deadline - now)
+                });
+                thread::park_timeout(left);
+            }
+        }
+    }
+
+    /// Why a wait of `amount` cannot go on.
+    pub(crate) fn wait_failure(&self, amount: u32) -> Option<AcquireError> {
+        let limits = Limits::read(self.hot());
+        let fits = limits.can_ever_fit(amount);
+        self.failure()
+            .or((!fits).then_some(AcquireError::DoesNotFit {
+                amount,
+                concurrency: limits.concurrency,
+            }))
+    }
+
+    /// Ends a wait that cannot go on; a reason that concerns the whole member ends all of them.
+    pub(crate) fn end_wait(
+        self: &Arc<Self>,
+        waiter: &Arc<Waiter>,
+        failure: AcquireError,
+    ) -> AcquireError {
+        if matches!(failure, AcquireError::DoesNotFit { .. }) {
+            self.cancel(waiter);
+        } else {
+            self.fail_everybody(false);
+        }
+        failure
+    }
+
+    /// Takes the job of a callback that got its turn.
+    pub(crate) fn job_of(waiter: &Waiter) -> Option<Job> {
+        match &waiter.kind {
+            Kind::Callback(job) => job.lock().take(),
+            _ => None,
+        }
+    }
+}
+
+fn seat(waiter: &Waiter) -> Seat {
+    Seat {
+        amount: waiter.amount,
+        bound: waiter.bound,
+        since: waiter.since,
+    }
+}

@@ -1,0 +1,186 @@
+//! Making a segment, and changing its settings.
+
+use super::files;
+use super::views::Views;
+use crate::concurrency::Concurrency;
+use crate::error::{CreateError, OpenError};
+use crate::layout::{Geometry, Header, LANES, Map, SchedulerCold, SchedulerHot, gate};
+use crate::location::Location;
+use crate::settings::Settings;
+use crate::sys::file::{Publish, publish};
+use crate::sys::mapping::Mapping;
+use crate::sys::{clock, file, lock};
+use shared_memory::{ShmemConf, ShmemError};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// `configured`: no target given.
+const NOT_GIVEN: i32 = -2;
+/// Anywhere: unlimited.
+const UNLIMITED: i32 = -1;
+
+/// Makes a complete segment appear under its name, or nothing.
+pub(crate) fn create(location: &Location, settings: &Settings) -> Result<(), CreateError> {
+    settings.validate()?;
+    let geometry = Geometry::of(settings.members, settings.max_waiting);
+    let bytes = Map::of(geometry).bytes;
+    let boot = clock::boot_id()?;
+    let id = clock::random_id()?;
+    let mut fill = |file: &File| -> io::Result<()> {
+        usable(file)?;
+        let map = Mapping::file(file, bytes as usize, true)?;
+        let views = Views::new(map, geometry).ok_or(io::ErrorKind::UnexpectedEof)?;
+        fill(&views, settings, id, boot);
+        Ok(())
+    };
+    match location {
+        Location::Shm(name) => create_shm(name, bytes, settings.mode, &mut fill),
+        Location::File(path) => {
+            location.prepare_directory()?;
+            publish(path, bytes, settings.mode, &mut fill)
+                .map(drop)
+                .map_err(published)
+        }
+    }
+}
+
+fn published(failure: Publish) -> CreateError {
+    match failure {
+        Publish::Exists => CreateError::Exists,
+        Publish::NoSpace => CreateError::NoSpace,
+        Publish::MissingDirectory => CreateError::MissingDirectory,
+        Publish::Permission => CreateError::Permission,
+        Publish::Io(error) if error.kind() == io::ErrorKind::Unsupported => {
+            CreateError::Unsupported(error.to_string())
+        }
+        Publish::Io(error) => CreateError::Io(error),
+    }
+}
+
+/// Byte locks and shared mappings must work here, or the segment would be worse than none.
+fn usable(file: &File) -> io::Result<()> {
+    let locked = lock::try_lock(file.as_fd(), files::MEMBERS, lock::Mode::Exclusive);
+    let unlocked = locked.and_then(|_| lock::unlock(file.as_fd(), files::MEMBERS));
+    unlocked.map_err(|error| {
+        io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("no byte locks: {error}"),
+        )
+    })
+}
+
+fn fill(views: &Views, settings: &Settings, id: [u8; 16], boot: [u8; 16]) {
+    let gates = if settings.concurrency.is_some() {
+        gate::SCHEDULER
+    } else {
+        0
+    };
+    write_concurrency(
+        &views.hot,
+        &views.cold,
+        &settings.concurrency.clone().unwrap_or_default(),
+    );
+    views.cold.members_high.put(0);
+    views.cold.records_high.put(views.geometry.members);
+    views
+        .header
+        .fill(views.geometry, id, boot, gates, settings.mode, clock::now());
+    views.header.ready.put(1);
+}
+
+/// POSIX shared memory has no link that publishes: the creator's byte is held while it builds, and `ready` is written
+/// last.
+fn create_shm(
+    name: &str,
+    bytes: u64,
+    mode: u32,
+    fill: &mut dyn FnMut(&File) -> io::Result<()>,
+) -> Result<(), CreateError> {
+    let _still = crate::sys::fork::hold_off();
+    let mut made = match ShmemConf::new()
+        .os_id(format!("/{name}"))
+        .size(bytes as usize)
+        .create()
+    {
+        Ok(made) => made,
+        Err(ShmemError::MappingIdExists) => return Err(CreateError::Exists),
+        Err(error) => return Err(CreateError::Io(io::Error::other(error.to_string()))),
+    };
+    let path = Location::Shm(name.to_owned()).path();
+    let built = (|| -> Result<(), CreateError> {
+        let file = file::open(&path, true, false)
+            .map_err(|refusal| CreateError::Open(files::refused(refusal)))?;
+        if !lock::try_lock(file.as_fd(), files::ATTACHING, lock::Mode::Exclusive)? {
+            return Err(CreateError::Exists);
+        }
+        // The crate only truncates: on a full tmpfs the first store would be a SIGBUS.
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
+            .map_err(|error| published(Publish::from(io::Error::from(error))))?;
+        fill(&file)?;
+        // Last, so that nobody else can open it half made.
+        rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))
+            .map_err(io::Error::from)?;
+        Ok(())
+    })();
+    // The crate unlinks on drop what it owns: on failure that is what we want.
+    made.set_owner(built.is_err());
+    built
+}
+
+/// Writes the configured and the resolved values. Lowered limits are written first and raised ones last by nobody:
+/// each word alone is right at any moment, and admission checks all that concern it.
+pub(crate) fn write_concurrency(
+    hot: &SchedulerHot,
+    cold: &SchedulerCold,
+    concurrency: &Concurrency,
+) {
+    let word =
+        |limit: Option<u32>| limit.map_or(UNLIMITED, |limit| limit.min(i32::MAX as u32) as i32);
+    let resolved = concurrency.resolve();
+    for lane in 0..LANES {
+        cold.configured[lane]
+            .put(concurrency.targets[lane].map_or(NOT_GIVEN, |target| word(Some(target))));
+        hot.targets[lane].put(word(resolved[lane]));
+    }
+    hot.concurrency.put(word(concurrency.max));
+}
+
+/// The settings as they were given.
+pub(crate) fn read_concurrency(hot: &SchedulerHot, cold: &SchedulerCold) -> Concurrency {
+    let mut concurrency = Concurrency::unlimited();
+    concurrency.max = u32::try_from(hot.concurrency.get()).ok();
+    for lane in 0..LANES {
+        concurrency.targets[lane] = u32::try_from(cold.configured[lane].get()).ok();
+    }
+    concurrency
+}
+
+/// A private segment of one process: the same records over an anonymous mapping.
+pub(crate) fn local(
+    concurrency: &Concurrency,
+) -> Result<(Views, crate::layout::Checked), CreateError> {
+    let settings = Settings::new()
+        .concurrency(concurrency.clone())
+        .members(1)
+        .max_waiting(0);
+    settings.validate()?;
+    let geometry = Geometry {
+        members: 1,
+        records: 512,
+        max_waiting: 0,
+    };
+    let bytes = Map::of(geometry).bytes;
+    let map: Arc<Mapping> = Mapping::anonymous(bytes as usize)?;
+    let views = Views::new(map, geometry).ok_or(OpenError::Layout)?;
+    fill(
+        &views,
+        &settings,
+        clock::random_id()?,
+        clock::boot_id().unwrap_or_default(),
+    );
+    let header: &Header = &views.header;
+    let checked = header.check(bytes).map_err(|_| OpenError::Layout)?;
+    Ok((views, checked))
+}

@@ -1,0 +1,171 @@
+//! A look: finding the dead and giving back what they left. Any process, any time, no lock that anybody waits for.
+
+use super::attachment::{Attachment, state};
+use super::files::Probe;
+use super::views::Views;
+use crate::layout::LANES;
+use crate::protocol::ledger::{self, Picture};
+use crate::protocol::line::Mark;
+use crate::protocol::roster::{self, Status};
+use crate::sys::clock;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a look found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Members found dead.
+    pub dead: u32,
+    /// Slots given back.
+    pub reclaimed: u32,
+}
+
+/// Whom to ask about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Those that hold something, stand in line or own the mark.
+    Concerned,
+    /// Every member: before "table full".
+    Everybody,
+}
+
+/// A refusal is preceded by a look not older than this.
+const FRESH_MS: u64 = 100;
+/// How long a look tries to see an unchanged picture.
+const PATIENCE: Duration = Duration::from_millis(40);
+
+/// Marks the dead GONE, so that they are out of every sum, and cleans what can be cleaned now. Returns how many.
+pub(crate) fn bury(views: &Views, probe: &mut Probe, me: Option<u32>, scope: Scope) -> u32 {
+    let line = views.line();
+    let mark = Mark(views.hot.hurry.get());
+    let mut held = vec![false; views.members().len()];
+    if scope == Scope::Concerned {
+        let all = views.records[..held.len()].iter().chain(views.leased());
+        for record in all {
+            let word = ledger::Word(record.word.get());
+            if let Some(owner) = roster::Owner::read(record.owner.get())
+                && (word.net() != 0 || word.is_odd())
+                && let Some(held) = held.get_mut(owner.member as usize)
+            {
+                *held = true;
+            }
+        }
+    }
+    let mut dead = 0;
+    for (index, member) in (0u32..).zip(views.members()) {
+        let Some(generation) = Status(member.status.get()).live() else {
+            continue;
+        };
+        let stands = || {
+            (0..LANES).any(|lane| {
+                line.place(index, lane)
+                    .is_some_and(|place| place.ticket.get() != 0)
+            })
+        };
+        let concerned = scope == Scope::Everybody
+            || held[index as usize]
+            || stands()
+            || mark.0 != 0 && mark.member() == index;
+        // The generation was read before the question, so a slot that is reused meanwhile is not meant.
+        if concerned
+            && Some(index) != me
+            && probe.is_dead(index)
+            && roster::retire(member, generation)
+        {
+            dead += 1;
+        }
+    }
+    clean(views, probe);
+    dead
+}
+
+/// Cleans GONE members whose byte is free. One that is being cleaned, or an evicted one whose command still runs,
+/// keeps its slot until later.
+fn clean(views: &Views, probe: &mut Probe) {
+    for (index, member) in (0u32..).zip(views.members()) {
+        if let Some(generation) = Status(member.status.get()).gone() {
+            probe.holding(index, || {
+                let records = views.records[..views.members().len()]
+                    .iter()
+                    .chain(views.leased());
+                roster::clean(index, member, generation, records, &views.line());
+            });
+        }
+    }
+    views.line().tidy_mark();
+    if views.hot.waiters.get() != 0 {
+        views.line().recount();
+    }
+}
+
+/// A consistent picture of the ledger; under load the living are asked to hold off for some microseconds. `None` if
+/// even that did not help in time.
+fn picture(views: &Views) -> Option<Picture> {
+    let until = clock::now() + PATIENCE.as_nanos() as u64;
+    let hold_off = &views.hot.hold_off;
+    let mut asked = 0;
+    let found = loop {
+        if let Some(picture) = views.books().look() {
+            break Some(picture);
+        }
+        if clock::now() >= until {
+            break None;
+        }
+        let now = clock::coarse_ms() as u32 | 1;
+        if now != asked {
+            asked = now;
+            hold_off.swap(now);
+        }
+        std::hint::spin_loop();
+    };
+    let seen = hold_off.get();
+    // Ours, or one left by a look that died: a newer one is somebody's who is looking now.
+    if seen != 0 && (seen == asked || (clock::coarse_ms() as u32).wrapping_sub(seen) > 100) {
+        let _ = hold_off.replace(seen, 0);
+    }
+    found
+}
+
+impl Attachment {
+    /// Finds the dead and gives their slots back. With nobody dead and nothing left behind it changes nothing.
+    pub fn look(self: &Arc<Self>, scope: Scope) -> Looked {
+        let mut looked = Looked::default();
+        if self.state.get() & (state::INERT | state::LOST) != 0 {
+            return looked;
+        }
+        self.looked.put(clock::coarse_ms() + 1);
+        if let Some(files) = self.files.lock().as_mut() {
+            looked.dead = bury(&self.views, &mut files.probe, Some(self.me), scope);
+        }
+        if let Some(picture) = picture(&self.views) {
+            self.views.books().adopt(&picture);
+        }
+        looked.reclaimed = self.give_estate_back();
+        looked
+    }
+
+    /// A look, unless somebody of this member looked within 100 ms.
+    pub fn look_if_stale(self: &Arc<Self>) -> Looked {
+        let last = self.looked.get();
+        if last != 0 && clock::coarse_ms() + 1 < last + FRESH_MS {
+            return Looked::default();
+        }
+        self.look(Scope::Concerned)
+    }
+
+    fn give_estate_back(self: &Arc<Self>) -> u32 {
+        let inert = || self.is_inert();
+        let inherited = {
+            let record = self.own();
+            let inherited = ledger::inherit(&record, &self.views.cold.estate, inert);
+            if inherited != 0 {
+                ledger::give_inherited(&record, &self.hot().running, inherited, inert);
+            }
+            inherited
+        };
+        if inherited != 0 {
+            self.advance_after_freeing();
+        }
+        inherited
+    }
+}

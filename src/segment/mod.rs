@@ -1,0 +1,393 @@
+//! Segments: making, opening, changing and removing them.
+
+pub(crate) mod attachment;
+pub(crate) mod create;
+pub(crate) mod files;
+mod look;
+pub(crate) mod observe;
+mod open;
+mod remove;
+pub(crate) mod views;
+
+pub use look::Looked;
+pub(crate) use look::Scope;
+pub use observe::Observer;
+pub use open::OpenOptions;
+
+use crate::concurrency::Concurrency;
+use crate::deadline::Deadline;
+use crate::error::{
+    AcquireError, CreateError, EvictError, NoGate, OpenError, RemoveError, SetError,
+};
+use crate::layout::gate;
+use crate::location::Location;
+use crate::protocol::roster::{self, Status};
+use crate::scheduler::Scheduler;
+use crate::settings::{Changes, Settings};
+use crate::sys::process::{self, Seen};
+use attachment::Attachment;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One attachment to a segment: a member. Clones are the same member; opening the segment again makes another.
+///
+/// Dropping the last clone, with every [`Scheduler`] and permit made from it, detaches: whatever is still held is given
+/// back. A process that dies any other way leaves that to the survivors.
+///
+/// After a fork the child's copies answer [`AcquireError::Forked`] and do nothing; the child opens the segment afresh.
+///
+/// ```
+/// use shmsched::{Location, OpenOptions, Priority, Segment, Settings};
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("thumbs");
+/// let location = Location::resolve(Some(path.as_os_str()))?; // or just a name, "thumbs"
+/// let settings = Settings::new().concurrency(8);
+/// let (segment, created) = Segment::create_or_open(&location, &settings, &OpenOptions::new())?;
+/// assert!(created);
+/// let permit = segment.scheduler()?.blocking_acquire_owned(Priority::Normal)?;
+/// // ... at most 8 of these at once, over all processes
+/// drop(permit);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Segment {
+    handle: Arc<Handle>,
+}
+
+/// What detaches: shared by a segment, its schedulers and their owned permits.
+pub(crate) struct Handle {
+    pub(crate) attachment: Arc<Attachment>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.attachment.shut_down();
+        self.attachment.detach();
+    }
+}
+
+/// Which member: its slot, and which attachment of that slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemberId {
+    /// Slot in the roster.
+    pub index: u32,
+    /// Counts the slot's attachments.
+    pub generation: u32,
+}
+
+impl Segment {
+    fn of(attachment: Arc<Attachment>) -> Segment {
+        Segment {
+            handle: Arc::new(Handle { attachment }),
+        }
+    }
+
+    /// Makes a segment, without attaching to it. It appears complete under its name, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError::Exists`] and what keeps a file from being made; nothing is left behind then.
+    pub fn make(location: &Location, settings: &Settings) -> Result<(), CreateError> {
+        create::create(location, settings)
+    }
+
+    /// Makes a segment and attaches to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Segment::make`] and [`Segment::open`].
+    pub fn create(location: &Location, settings: &Settings) -> Result<Segment, CreateError> {
+        Segment::make(location, settings)?;
+        Ok(Segment::open(location)?)
+    }
+
+    /// Attaches to a segment.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: nothing there, no segment, another version, no permission, no member slot.
+    pub fn open(location: &Location) -> Result<Segment, OpenError> {
+        Segment::open_with(location, &OpenOptions::new())
+    }
+
+    /// Attaches to a segment, see [`OpenOptions`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Segment::open`].
+    pub fn open_with(location: &Location, options: &OpenOptions) -> Result<Segment, OpenError> {
+        open::attach(location, options).map(Segment::of)
+    }
+
+    /// Attaches to a segment, making it first if there is none; says whether this call made it. Of many that race,
+    /// one makes it. The settings of one that exists are left alone: see [`Segment::differs`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Segment::make`] and [`Segment::open`].
+    pub fn create_or_open(
+        location: &Location,
+        settings: &Settings,
+        options: &OpenOptions,
+    ) -> Result<(Segment, bool), CreateError> {
+        settings.validate()?;
+        // Somebody may remove it between finding and opening it.
+        for _ in 0..100 {
+            match Segment::open_with(location, options) {
+                Ok(segment) => return Ok((segment, false)),
+                Err(OpenError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match Segment::make(location, settings) {
+                Ok(()) => match Segment::open_with(location, options) {
+                    Ok(segment) => return Ok((segment, true)),
+                    Err(OpenError::NotFound) => {}
+                    Err(error) => return Err(error.into()),
+                },
+                Err(CreateError::Exists) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(CreateError::Open(OpenError::NotFound))
+    }
+
+    /// Removes a segment. While anybody is attached it refuses, unless `force`: then the segment is retired, its
+    /// waiters fail at once and its users at their next acquire; their slots in use stay theirs.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoveError::InUse`], and what keeps a file from being removed. Nothing was changed then.
+    pub fn remove(location: &Location, force: bool) -> Result<(), RemoveError> {
+        remove::remove(location, force)
+    }
+
+    /// The Scheduler of this segment.
+    ///
+    /// # Errors
+    ///
+    /// [`NoGate`] if it was made without `concurrency`.
+    pub fn scheduler(&self) -> Result<Scheduler, NoGate> {
+        let views = &self.attachment().views;
+        if views.header.gates.get() & gate::SCHEDULER == 0 {
+            return Err(NoGate("scheduler"));
+        }
+        Ok(Scheduler::shared(self.handle.clone()))
+    }
+
+    /// Random identity of this life of the segment.
+    pub fn id(&self) -> [u8; 16] {
+        self.attachment().checked.id
+    }
+
+    /// Where it is.
+    pub fn location(&self) -> &Location {
+        self.attachment()
+            .location
+            .as_ref()
+            .expect("a segment has a place; only local schedulers have none")
+    }
+
+    /// This member.
+    pub fn member(&self) -> MemberId {
+        let attachment = self.attachment();
+        MemberId {
+            index: attachment.me,
+            generation: attachment.generation,
+        }
+    }
+
+    pub(crate) fn attachment(&self) -> &Arc<Attachment> {
+        &self.handle.attachment
+    }
+
+    /// Changes settings; what `changes` does not name stays. Takes effect for the next admission; slots that are held
+    /// stay held, so after lowering the limit `running` exceeds it until enough were released. Raising wakes who fits.
+    ///
+    /// # Errors
+    ///
+    /// [`SetError::Invalid`] and nothing was changed.
+    pub fn set(&self, changes: &Changes) -> Result<(), SetError> {
+        changes.validate()?;
+        if changes.rate.is_some() || changes.interval.is_some() {
+            return Err(SetError::Unsupported("rate or interval"));
+        }
+        let attachment = self.attachment();
+        if let Some(failure) = attachment.failure() {
+            return Err(failure.into());
+        }
+        let views = &attachment.views;
+        let mut concurrency = create::read_concurrency(&views.hot, &views.cold);
+        if let Some(max) = changes.concurrency {
+            concurrency.max = max;
+        }
+        for (target, change) in concurrency.targets.iter_mut().zip(changes.targets) {
+            *target = change.or(*target);
+        }
+        concurrency.validate()?;
+        create::write_concurrency(&views.hot, &views.cold, &concurrency);
+        views.header.gates.set_bits(gate::SCHEDULER);
+        attachment.advance_after_freeing();
+        Ok(())
+    }
+
+    /// In what an existing segment differs from settings, a sentence each: for who asked for a segment of his own
+    /// settings and got one that was there.
+    pub fn differs(&self, settings: &Settings) -> Vec<String> {
+        let attachment = self.attachment();
+        let views = &attachment.views;
+        let mut differences = Vec::new();
+        if let Some(wanted) = &settings.concurrency {
+            let has: Concurrency = create::read_concurrency(&views.hot, &views.cold);
+            let show = |max: Option<u32>| max.map_or("unlimited".to_owned(), |max| max.to_string());
+            if has.max != wanted.max {
+                differences.push(format!(
+                    "concurrency is {}, not {}",
+                    show(has.max),
+                    show(wanted.max)
+                ));
+            }
+            for priority in crate::Priority::ALL {
+                let [has, wanted] = [&has, wanted].map(|c| c.targets[priority.index()]);
+                if let (true, Some(target)) = (has != wanted, wanted) {
+                    let has = has.map_or("not set".to_owned(), |has| has.to_string());
+                    differences.push(format!("target {priority} is {has}, not {target}"));
+                }
+            }
+        }
+        let fixed = Settings::new();
+        if settings.members != fixed.members
+            && settings.members != attachment.checked.geometry.members
+        {
+            differences.push(format!(
+                "members are {}, not {}",
+                attachment.checked.geometry.members, settings.members
+            ));
+        }
+        if settings.mode != fixed.mode && settings.mode != attachment.checked.mode {
+            differences.push(format!(
+                "mode is {:o}, not {:o}",
+                attachment.checked.mode, settings.mode
+            ));
+        }
+        differences
+    }
+
+    /// Looks for the dead now and gives their slots back. Waiters and refusals do so by themselves.
+    pub fn look(&self) -> Looked {
+        self.attachment().look(Scope::Everybody)
+    }
+
+    /// Frees an orphan: a member whose process is gone but whose lock lives on, because a command that inherited it
+    /// (of a killed `shmsched run`) still runs. Returns the slots it held. The command goes on, without a permit.
+    ///
+    /// # Errors
+    ///
+    /// [`EvictError`] for anybody else; nothing was changed then.
+    pub fn evict(&self, member: u32) -> Result<u32, EvictError> {
+        let attachment = self.attachment();
+        if let Some(failure) = attachment.failure() {
+            return Err(failure.into());
+        }
+        let views = &attachment.views;
+        let found = views
+            .members()
+            .get(member as usize)
+            .ok_or(EvictError::NoSuchMember)?;
+        let generation = Status(found.status.get())
+            .live()
+            .ok_or(EvictError::NoSuchMember)?;
+        if found.namespace.get() != process::me().namespace {
+            return Err(EvictError::OtherNamespace(member));
+        }
+        if !matches!(
+            process::look(found.pid.get(), found.start.get()),
+            Seen::Gone | Seen::Zombie
+        ) {
+            return Err(EvictError::Living(member));
+        }
+        let dead = attachment
+            .files
+            .lock()
+            .as_mut()
+            .is_none_or(|files| files.probe.is_dead(member));
+        if dead {
+            return Err(EvictError::NotOrphaned(member));
+        }
+        let held = observe::held_by(views, member, generation);
+        if !roster::retire(found, generation) {
+            return Err(EvictError::NoSuchMember);
+        }
+        attachment.look(Scope::Concerned);
+        Ok(held)
+    }
+
+    /// A duplicate of the descriptor whose description is this member's lock, for a command that is to keep the
+    /// member's slots should this process be killed: inherited on exec, numbered 100 or above where the limit allows.
+    /// The lock ends when every copy is closed, or when this member detaches.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn keep_for_child(&self) -> io::Result<OwnedFd> {
+        let files = self.attachment().files.lock();
+        let files = files.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+        let copy = match fcntl_dupfd_cloexec(&files.lock, 100) {
+            Ok(copy) => copy,
+            // The limit is below 100: the highest there is.
+            Err(_) => {
+                let most = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+                    .current
+                    .unwrap_or(64);
+                (3..most.min(100) as i32)
+                    .rev()
+                    .find_map(|least| fcntl_dupfd_cloexec(&files.lock, least).ok())
+                    .ok_or(io::Error::from(rustix::io::Errno::MFILE))?
+            }
+        };
+        fcntl_setfd(&copy, FdFlags::empty())?;
+        Ok(copy)
+    }
+
+    /// Waits until nothing is held and nobody waits, looking for the dead meanwhile. Reads 20 times a second: there is
+    /// no place in the line for this.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TimedOut`], or the segment is no use any more.
+    pub fn wait_idle(&self, until: impl Into<Deadline>) -> Result<(), AcquireError> {
+        let until = until.into();
+        let attachment = self.attachment();
+        loop {
+            if let Some(failure) = attachment.failure() {
+                return Err(failure);
+            }
+            attachment.look_if_stale();
+            let hot = attachment.hot();
+            if hot.running.get() <= 0 && attachment.views.line().entries().is_empty() {
+                return Ok(());
+            }
+            if until.has_passed() {
+                return Err(AcquireError::TimedOut);
+            }
+            attachment.notice_gone();
+            std::thread::sleep(
+                until
+                    .remaining()
+                    .unwrap_or(Duration::MAX)
+                    .min(Duration::from_millis(50)),
+            );
+        }
+    }
+}
+
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Segment")
+            .field("location", &self.location())
+            .field("member", &self.member())
+            .finish()
+    }
+}

@@ -1,0 +1,183 @@
+//! What an observer sees of a segment, as plain values.
+
+use crate::Priority;
+use crate::concurrency::Concurrency;
+use std::path::PathBuf;
+
+/// The segment itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// What a person calls it.
+    pub name: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// Random identity of this life of it.
+    pub id: [u8; 16],
+    /// Version of its format.
+    pub format: u32,
+    /// Its length.
+    pub bytes: u64,
+    /// Whether its counters belong to this boot; if not, the next to attach discards them.
+    pub boot_is_current: bool,
+    /// Member slots in use.
+    pub members_used: u32,
+    /// Member slots.
+    pub members_capacity: u32,
+    /// Records in use.
+    pub records_used: u32,
+    /// Records.
+    pub records_capacity: u32,
+    /// Device of the file.
+    pub device: u64,
+    /// Inode of the file.
+    pub inode: u64,
+    /// Mode bits of the file.
+    pub mode: u32,
+    /// Removed by force.
+    pub retired: bool,
+    /// The file has no name any more, or was cut short.
+    pub lost: bool,
+    /// Kind of file system.
+    pub filesystem: String,
+}
+
+/// The Scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerInfo {
+    /// The limit; `None` is unlimited.
+    pub concurrency: Option<u32>,
+    /// Slots held by the living.
+    pub running: u32,
+    /// The RUNNING word itself: what the dead left is in it until somebody looks.
+    pub running_raw: i32,
+    /// Members with somebody in line.
+    pub waiters: u32,
+    /// How long the first in line has waited.
+    pub head_wait_ms: Option<u64>,
+    /// Settings as given.
+    pub configured: Concurrency,
+    /// Resolved targets, lowest priority first; `None` is unlimited.
+    pub targets: [Option<u32>; 7],
+    /// Waiting per priority, lowest first, those behind their process's place included.
+    pub queued: [u64; 7],
+    /// Slots ever taken.
+    pub admitted: u64,
+    /// Slots ever given back.
+    pub released: u64,
+    /// Waits ever begun; = completed + cancelled + lost + the sum of queued.
+    pub deferred: u64,
+    /// Waits that ended with a turn.
+    pub completed: u64,
+    /// Waits given up.
+    pub cancelled: u64,
+    /// Waits that ended with their process.
+    pub lost: u64,
+    /// Slots of the dead given back.
+    pub reclaimed: u64,
+}
+
+/// The Limiter; comes with a later version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimiterInfo {}
+
+/// The Pacer; comes with a later version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PacerInfo {}
+
+/// How a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemberState {
+    /// Its lock is held, and so far as can be seen its process runs.
+    Alive,
+    /// Its process is stopped; it keeps what it holds.
+    Stopped,
+    /// Its process is ending, dumping core perhaps; it keeps what it holds until the kernel is done.
+    Exiting,
+    /// Its process is gone, but something that inherited its lock lives: the command of a killed `run`.
+    Orphaned,
+    /// Dead; the next look takes back what it held.
+    Dead,
+}
+
+/// A gate of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gate {
+    /// How many at once.
+    Scheduler,
+    /// Tokens per second.
+    Limiter,
+    /// How far apart.
+    Pacer,
+}
+
+/// What a place in the line does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceState {
+    /// Waits to be called.
+    Asleep,
+    /// It is its turn.
+    Called,
+    /// It let its turn pass; it keeps its place.
+    Lapsed,
+}
+
+/// One place of a member in the line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingInfo {
+    /// At which gate.
+    pub gate: Gate,
+    /// Of which priority.
+    pub priority: Option<Priority>,
+    /// Slots or tokens wanted.
+    pub amount: u32,
+    /// How long already.
+    pub since_ms: u64,
+    /// 1 is next, lottery aside.
+    pub position: u32,
+    /// What it does.
+    pub state: PlaceState,
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// Its slot.
+    pub member: u32,
+    /// Which attachment of that slot.
+    pub generation: u32,
+    /// Process id, in its own namespace.
+    pub pid: u32,
+    /// Whether that namespace is this process's.
+    pub same_namespace: bool,
+    /// What it runs.
+    pub command: String,
+    /// How it is.
+    pub state: MemberState,
+    /// How long it has been attached.
+    pub age_ms: u64,
+    /// Slots it holds.
+    pub held: u32,
+    /// For how long at most, if it waited for them.
+    pub held_ms: Option<u64>,
+    /// Where it waits.
+    pub waiting: Vec<WaitingInfo>,
+}
+
+/// All of a segment at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The segment itself.
+    pub segment: SegmentInfo,
+    /// Its Scheduler, if it has one.
+    pub scheduler: Option<SchedulerInfo>,
+    /// Its Limiter, if it has one.
+    pub limiter: Option<LimiterInfo>,
+    /// Its Pacer, if it has one.
+    pub pacer: Option<PacerInfo>,
+    /// Its members.
+    pub members: Vec<MemberInfo>,
+}

@@ -1,0 +1,3 @@
+//! The public API in one process: scheduler, permits, errors, cancellation.
+
+mod basics;
