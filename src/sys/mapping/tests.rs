@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::SeqCst;
 

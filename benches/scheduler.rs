@@ -1,0 +1,78 @@
+//! Acquire and release in one process: ratios to two bare atomic instructions on the same kind of line, in one run.
+//!
+//! `cargo bench --bench scheduler`. Criterion measures each alone; the ratios that the project promises are printed at
+//! the end from interleaved rounds, since neighbours on a noisy machine disturb both sides of a round alike.
+
+use criterion::{Criterion, criterion_group};
+use shmsched::{Concurrency, Location, OpenOptions, Priority, Scheduler, Segment, Settings};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Instant;
+
+#[repr(align(128))]
+struct Line(AtomicI32);
+
+static BARE: Line = Line(AtomicI32::new(0));
+
+#[inline(always)]
+fn bare() {
+    black_box(&BARE.0).fetch_add(1, Ordering::SeqCst);
+    black_box(&BARE.0).fetch_sub(1, Ordering::SeqCst);
+}
+
+#[inline(always)]
+fn ours(scheduler: &Scheduler) {
+    drop(black_box(scheduler.try_acquire(Priority::Normal)).expect("room"));
+}
+
+struct Shared {
+    _directory: tempfile::TempDir,
+    scheduler: Scheduler,
+}
+
+fn shared() -> Shared {
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let location = Location::File(directory.path().join("bench"));
+    let settings = Settings::new().concurrency(1 << 20);
+    let (segment, _) = Segment::create_or_open(&location, &settings, &OpenOptions::new()).expect("a segment");
+    Shared { _directory: directory, scheduler: segment.scheduler().expect("a scheduler") }
+}
+
+fn benches(c: &mut Criterion) {
+    let shared = shared();
+    let local = Scheduler::local(Concurrency::max(1 << 20)).expect("local");
+    let mut group = c.benchmark_group("uncontended");
+    group.bench_function("bare fetch_add + fetch_sub", |b| b.iter(bare));
+    group.bench_function("shared try_acquire + drop", |b| b.iter(|| ours(&shared.scheduler)));
+    group.bench_function("local try_acquire + drop", |b| b.iter(|| ours(&local)));
+    group.finish();
+}
+
+/// Nanoseconds per call, the smallest of many short rounds taken in turn.
+fn interleaved(first: impl Fn(), second: impl Fn()) -> (f64, f64) {
+    const CALLS: u32 = 20_000;
+    let time = |f: &dyn Fn()| {
+        let begun = Instant::now();
+        f();
+        begun.elapsed().as_nanos() as f64 / f64::from(CALLS)
+    };
+    let mut best = (f64::MAX, f64::MAX);
+    for _ in 0..400 {
+        best.0 = best.0.min(time(&|| (0..CALLS).for_each(|_| first())));
+        best.1 = best.1.min(time(&|| (0..CALLS).for_each(|_| second())));
+    }
+    best
+}
+
+criterion_group!(uncontended, benches);
+
+fn main() {
+    uncontended();
+    Criterion::default().configure_from_args().final_summary();
+    if std::env::args().any(|argument| argument == "--test") {
+        return;
+    }
+    let shared = shared();
+    let (ours, bare) = interleaved(|| ours(&shared.scheduler), bare);
+    println!("ratio shared acquire+release / bare pair: {:.3} ({ours:.2} ns / {bare:.2} ns; goal 1.3)", ours / bare);
+}
