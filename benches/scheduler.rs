@@ -31,11 +31,17 @@ struct Shared {
 }
 
 fn shared() -> Shared {
-    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let directory = tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("a directory");
     let location = Location::File(directory.path().join("bench"));
     let settings = Settings::new().concurrency(1 << 20);
-    let (segment, _) = Segment::create_or_open(&location, &settings, &OpenOptions::new()).expect("a segment");
-    Shared { _directory: directory, scheduler: segment.scheduler().expect("a scheduler") }
+    let (segment, _) =
+        Segment::create_or_open(&location, &settings, &OpenOptions::new()).expect("a segment");
+    Shared {
+        _directory: directory,
+        scheduler: segment.scheduler().expect("a scheduler"),
+    }
 }
 
 fn benches(c: &mut Criterion) {
@@ -43,25 +49,33 @@ fn benches(c: &mut Criterion) {
     let local = Scheduler::local(Concurrency::max(1 << 20)).expect("local");
     let mut group = c.benchmark_group("uncontended");
     group.bench_function("bare fetch_add + fetch_sub", |b| b.iter(bare));
-    group.bench_function("shared try_acquire + drop", |b| b.iter(|| ours(&shared.scheduler)));
+    group.bench_function("shared try_acquire + drop", |b| {
+        b.iter(|| ours(&shared.scheduler))
+    });
     group.bench_function("local try_acquire + drop", |b| b.iter(|| ours(&local)));
     group.finish();
 }
 
-/// Nanoseconds per call, the smallest of many short rounds taken in turn.
-fn interleaved(first: impl Fn(), second: impl Fn()) -> (f64, f64) {
+/// Medians over rounds taken in turn: nanoseconds per call of each, and of the rounds' ratios.
+fn interleaved(first: impl Fn(), second: impl Fn()) -> (f64, f64, f64) {
     const CALLS: u32 = 20_000;
     let time = |f: &dyn Fn()| {
         let begun = Instant::now();
         f();
         begun.elapsed().as_nanos() as f64 / f64::from(CALLS)
     };
-    let mut best = (f64::MAX, f64::MAX);
-    for _ in 0..400 {
-        best.0 = best.0.min(time(&|| (0..CALLS).for_each(|_| first())));
-        best.1 = best.1.min(time(&|| (0..CALLS).for_each(|_| second())));
-    }
-    best
+    let rounds: Vec<(f64, f64)> = (0..501)
+        .map(|_| {
+            let first = time(&|| (0..CALLS).for_each(|_| first()));
+            (first, time(&|| (0..CALLS).for_each(|_| second())))
+        })
+        .collect();
+    let median = |of: &dyn Fn(&(f64, f64)) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    (median(&|r| r.0), median(&|r| r.1), median(&|r| r.0 / r.1))
 }
 
 criterion_group!(uncontended, benches);
@@ -73,6 +87,8 @@ fn main() {
         return;
     }
     let shared = shared();
-    let (ours, bare) = interleaved(|| ours(&shared.scheduler), bare);
-    println!("ratio shared acquire+release / bare pair: {:.3} ({ours:.2} ns / {bare:.2} ns; goal 1.3)", ours / bare);
+    let (ours, bare, ratio) = interleaved(|| ours(&shared.scheduler), bare);
+    println!(
+        "ratio shared acquire+release / bare pair: {ratio:.3} ({ours:.2} ns / {bare:.2} ns; goal 1.3)"
+    );
 }

@@ -14,12 +14,13 @@ use crate::Priority;
 use crate::concurrency::Concurrency;
 use crate::deadline::Deadline;
 use crate::error::{AcquireError, CreateError, NothingHeld, TryAcquireError};
-use crate::layout::{LANES, SchedulerHot};
+use crate::layout::{LANES, Record, SchedulerHot};
 use crate::park::waiter::{Job, Kind, Waiter};
 use crate::protocol::ledger;
 use crate::protocol::scheduler::{Limits, fast_bound};
 use crate::segment::attachment::{Attachment, Parts, state};
 use crate::segment::{Handle, Scope, create};
+use crate::sys::mapping::Lent;
 use crate::sys::mutex::Mutex;
 use crate::sys::{clock, fork, membarrier};
 use future::Taking;
@@ -65,6 +66,9 @@ use wait::Attempt;
 #[derive(Clone)]
 pub struct Scheduler {
     handle: Arc<Handle>,
+    /// The hot line and the records, as in the attachment: one load away, and known not to change.
+    hot: Lent<SchedulerHot>,
+    records: Lent<[Record]>,
     /// What this handle adds to the segment's targets; `i32::MAX` is nothing.
     pub(crate) bounds: [u32; LANES],
     /// Smallest overall limit that this handle knows of.
@@ -75,11 +79,26 @@ const NO_BOUND: u32 = i32::MAX as u32;
 
 impl Scheduler {
     pub(crate) fn shared(handle: Arc<Handle>) -> Scheduler {
+        Scheduler::bounded(handle, [NO_BOUND; LANES], NO_BOUND)
+    }
+
+    fn bounded(handle: Arc<Handle>, bounds: [u32; LANES], max: u32) -> Scheduler {
+        let views = &handle.attachment.views;
+        let (hot, records) = (views.hot.clone(), views.records.clone());
         Scheduler {
             handle,
-            bounds: [NO_BOUND; LANES],
-            max: NO_BOUND,
+            hot,
+            records,
+            bounds,
+            max,
         }
+    }
+
+    /// This thread's record, if it used this member last.
+    #[inline(always)]
+    fn hot_record(&self) -> Option<&Record> {
+        self.records
+            .get(self.handle.attachment.hot_index()? as usize)
     }
 
     /// A Scheduler of this process alone: the same code over a private mapping.
@@ -118,11 +137,7 @@ impl Scheduler {
             .map(|target| target.unwrap_or(NO_BOUND).min(NO_BOUND));
         let max = concurrency.max.unwrap_or(NO_BOUND).min(NO_BOUND);
         let both = std::array::from_fn(|lane| bounds[lane].min(self.bounds[lane]).min(max));
-        Scheduler {
-            handle: self.handle.clone(),
-            bounds: both,
-            max: self.max.min(max),
-        }
+        Scheduler::bounded(self.handle.clone(), both, self.max.min(max))
     }
 
     pub(crate) fn attachment(&self) -> &Arc<Attachment> {
@@ -137,10 +152,10 @@ impl Scheduler {
     #[inline(always)]
     fn take_fast(&self, lane: usize, slots: u32) -> bool {
         let attachment = &self.handle.attachment;
-        let Some(record) = attachment.hot_record() else {
+        let Some(record) = self.hot_record() else {
             return false;
         };
-        let hot: &SchedulerHot = &attachment.views.hot;
+        let hot: &SchedulerHot = &self.hot;
         let unusual = hot.flags.peek()
             | hot.hurry.peek()
             | hot.hold_off.peek()
@@ -193,8 +208,8 @@ impl Scheduler {
     #[inline]
     pub(crate) fn give(&self, slots: u32) {
         let attachment = &self.handle.attachment;
-        if let Some(record) = attachment.hot_record() {
-            let hot: &SchedulerHot = &attachment.views.hot;
+        if let Some(record) = self.hot_record() {
+            let hot: &SchedulerHot = &self.hot;
             if hot.summary.peek() | hot.hold_off.peek() == 0 {
                 if ledger::give(record, &hot.running, slots, || attachment.is_inert())
                     && hot.summary.get() != 0
@@ -473,11 +488,7 @@ impl Scheduler {
         let template = (self.bounds, self.max);
         let job: Job = Box::new(move || {
             let Some(handle) = weak.upgrade() else { return };
-            let scheduler = Scheduler {
-                handle,
-                bounds: template.0,
-                max: template.1,
-            };
+            let scheduler = Scheduler::bounded(handle, template.0, template.1);
             scheduler.called_back(|| f(value));
         });
         if attachment.ensure_helper().is_err() {

@@ -179,20 +179,17 @@ impl Attachment {
         &self.views.roster[self.me as usize]
     }
 
-    /// This thread's record, if it used this attachment last: two loads and a bounds check.
+    /// Index of this thread's record, if it used this attachment last.
     #[inline(always)]
-    pub fn hot_record(&self) -> Option<&Record> {
+    pub fn hot_index(&self) -> Option<u32> {
         let (serial, record) = HOT.get();
-        if serial != self.serial {
-            return None;
-        }
-        self.views.records.get(record as usize)
+        (serial == self.serial).then_some(record)
     }
 
     /// This thread's record, leased now if need be; the common one if none is free or the thread is ending.
     pub fn own(self: &Arc<Self>) -> Own<'_> {
-        if let Some(record) = self.hot_record() {
-            return Own::Leased(record);
+        if let Some(record) = self.hot_index() {
+            return Own::Leased(&self.views.records[record as usize]);
         }
         let leased = LEASED.try_with(|leased| {
             let mut leased = leased.try_borrow_mut().ok()?;

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::super::fork::tests::in_child;
