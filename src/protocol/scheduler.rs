@@ -242,6 +242,7 @@ impl Gate<'_> {
         ring: &mut dyn FnMut(u32, usize),
     ) -> Outlook {
         let mut outlook = Outlook::default();
+        let mut lapsed = false;
         // Each round passes over somebody or loses a race to somebody who got on.
         for _ in 0..8 {
             if self.hot.summary.get() == 0 {
@@ -272,6 +273,7 @@ impl Gate<'_> {
                 again |= self.line.lapse(&entries[*at], moment.ms);
             }
             if again {
+                lapsed = true;
                 continue;
             }
             if let Some(at) = plan.bar {
@@ -290,11 +292,15 @@ impl Gate<'_> {
                 }
             }
             if !again {
-                for at in plan.watchers.iter().flatten().filter(|at| !mine(**at)) {
-                    let entry = &entries[*at];
-                    if !entry.watching
+                // Who left made a new second, who was woken as second is the first now: only the second can be one
+                // that does not watch yet. A mere release changes nobody's rank.
+                if let (true, Some(at)) = (lapsed || moment.draw.is_none(), plan.watchers[1]) {
+                    let entry = &entries[at];
+                    let called = plan.calls.iter().any(|call| call.0 == at);
+                    if !mine(at)
+                        && !called
+                        && !entry.watching
                         && entry.state.doing() == Doing::Asleep
-                        && !plan.calls.iter().any(|c| c.0 == *at)
                     {
                         ring(entry.member, entry.lane);
                     }

@@ -25,9 +25,10 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// Lets the runner end; the helper itself sees the queue shut.
-    pub fn stop(&mut self) {
+    /// Lets the runner end. The helper itself sees the queue shut, once it is rung: whether there is one.
+    pub fn stop(&mut self) -> bool {
         self.runner = None;
+        self.started
     }
 
     fn runner(&mut self) -> Option<Sender<Job>> {

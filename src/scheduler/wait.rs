@@ -391,8 +391,9 @@ impl Attachment {
             return;
         }
         self.fail_everybody(true);
-        self.helper.lock().stop();
-        self.member().bell.ring(park::everybody());
+        if self.helper.lock().stop() {
+            self.ring_helper();
+        }
     }
 
     /// Asks whether the file still has a name; if not, tells everybody in line.

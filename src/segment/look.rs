@@ -38,7 +38,9 @@ const PATIENCE: Duration = Duration::from_millis(40);
 pub(crate) fn bury(views: &Views, probe: &mut Probe, me: Option<u32>, scope: Scope) -> u32 {
     let line = views.line();
     let mark = Mark(views.hot.hurry.get());
-    let mut held = vec![false; views.members().len()];
+    // Read once: it grows under us.
+    let members = views.members();
+    let mut held = vec![false; members.len()];
     if scope == Scope::Concerned {
         let all = views.records[..held.len()].iter().chain(views.leased());
         for record in all {
@@ -52,7 +54,7 @@ pub(crate) fn bury(views: &Views, probe: &mut Probe, me: Option<u32>, scope: Sco
         }
     }
     let mut dead = 0;
-    for (index, member) in (0u32..).zip(views.members()) {
+    for (index, member) in (0u32..).zip(members) {
         let Some(generation) = Status(member.status.get()).live() else {
             continue;
         };
