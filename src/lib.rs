@@ -85,7 +85,16 @@ pub use self::{
 #[cfg(shmsched_loom)]
 #[doc(hidden)]
 pub mod model {
-    pub use crate::{layout, protocol, words};
+    #![allow(missing_docs)]
+    pub mod layout {
+        pub use crate::layout::*;
+    }
+    pub mod protocol {
+        pub use crate::protocol::*;
+    }
+    pub mod words {
+        pub use crate::words::*;
+    }
 }
 
 /// For the crash tests (`tests/crash`).

@@ -340,19 +340,19 @@ fn logind_clears(root: &Path, uid: u32) -> bool {
         .filter_map(|path| std::fs::read_to_string(path).ok());
     texts
         .filter_map(|text| remove_ipc(&text))
-        .last()
+        .next_back()
         .unwrap_or(true)
 }
 
 /// What a logind configuration file says of `RemoveIPC`, if anything.
 fn remove_ipc(text: &str) -> Option<bool> {
-    let values = text.lines().filter_map(|line| {
+    let mut values = text.lines().filter_map(|line| {
         line.trim()
             .strip_prefix("RemoveIPC")?
             .trim_start()
             .strip_prefix('=')
     });
-    let value = values.last()?.trim();
+    let value = values.next_back()?.trim();
     Some(
         !["no", "false", "off", "0", "n", "f"]
             .iter()

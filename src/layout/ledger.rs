@@ -7,8 +7,10 @@ use crate::sys::mapping::shared_record;
 use crate::words::shared_record;
 use crate::words::{U32, U64};
 
-/// Words of a member's histograms; models have no use for them.
-const HISTOGRAM: usize = if cfg!(shmsched_loom) { 1 } else { 128 };
+/// Words that a model has no use for, where every cell costs time: there are none of them there.
+const fn real(words: usize) -> usize {
+    if cfg!(shmsched_loom) { 0 } else { words }
+}
 
 shared_record! {
     /// What a member's queue of one gate counted, per priority. One writer at a time (the member's queue lock), never
@@ -48,7 +50,7 @@ shared_record! {
         /// What it runs, UTF-8, cut, zero padded.
         pub command: [U64; 8],
         /// Line break.
-        pub reserved1: [U64; 3],
+        pub reserved1: [U64; real(3)],
         /// The word its sleepers sleep on; grows by one at each ring.
         pub bell: U32,
         /// Padding.
@@ -56,19 +58,20 @@ shared_record! {
         /// Since when it has held something that it waited for; 0 is unknown.
         pub held_since: U64,
         /// To the next line.
-        pub reserved3: [U64; 14],
+        pub reserved3: [U64; real(14)],
         /// The Scheduler's queue.
         pub scheduler: GateCounters,
         /// The Limiter's queue (reserved).
+        #[cfg(not(shmsched_loom))]
         pub limiter: GateCounters,
         /// The Limiter's forced admissions (reserved).
-        pub forced: [U64; LANES],
+        pub forced: [U64; real(LANES)],
         /// The Pacer's queue (reserved): deferred, completed, cancelled, lost, rejected.
-        pub pacer: [U64; 5],
+        pub pacer: [U64; real(5)],
         /// Wait times of the gates and hold times, log scale (reserved).
-        pub histograms: [U32; HISTOGRAM],
+        pub histograms: [U32; real(128)],
         /// To a multiple of 128.
-        pub reserved4: [U64; 12],
+        pub reserved4: [U64; real(12)],
     }
 }
 
@@ -92,6 +95,6 @@ shared_record! {
         /// Starts (reserved).
         pub started: U64,
         /// To the next line.
-        pub reserved: [U64; 9],
+        pub reserved: [U64; real(9)],
     }
 }

@@ -22,7 +22,7 @@ pub mod scheduler;
 pub fn mutant(_name: &str) -> bool {
     #[cfg(all(shmsched_loom, feature = "mutants"))]
     {
-        std::env::var("SHMSCHED_MUTANT").is_ok_and(|wanted| wanted == _name)
+        crate::words::mutant(_name)
     }
     #[cfg(not(all(shmsched_loom, feature = "mutants")))]
     false

@@ -95,7 +95,7 @@ impl Attachment {
             let mut bits = helper_bit().get();
             let mut until = queue.earliest;
             let mut duty = None;
-            for lane in 0..LANES {
+            for (lane, round) in rounds.iter_mut().enumerate() {
                 let Some(first) = queue
                     .first(lane)
                     .filter(|first| !first.is_thread())
@@ -104,7 +104,6 @@ impl Attachment {
                     continue;
                 };
                 bits |= lane_bit(lane).get();
-                let round = &mut rounds[lane];
                 self.tend(&mut queue, &first, round, &mut due);
                 let next = self.timer(now, round.near);
                 if now >= round.timer {

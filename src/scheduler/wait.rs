@@ -415,7 +415,7 @@ impl Attachment {
         if first {
             self.look(Scope::Concerned);
         }
-        if watches % GONE_EVERY == 0 {
+        if watches.is_multiple_of(GONE_EVERY) {
             self.notice_gone();
         }
     }

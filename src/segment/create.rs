@@ -138,11 +138,10 @@ pub(crate) fn write_concurrency(
 ) {
     let word =
         |limit: Option<u32>| limit.map_or(UNLIMITED, |limit| limit.min(i32::MAX as u32) as i32);
-    let resolved = concurrency.resolve();
-    for lane in 0..LANES {
-        cold.configured[lane]
-            .put(concurrency.targets[lane].map_or(NOT_GIVEN, |target| word(Some(target))));
-        hot.targets[lane].put(word(resolved[lane]));
+    for (lane, target) in concurrency.resolve().into_iter().enumerate() {
+        let given = concurrency.targets[lane];
+        cold.configured[lane].put(given.map_or(NOT_GIVEN, |given| word(Some(given))));
+        hot.targets[lane].put(word(target));
     }
     hot.concurrency.put(word(concurrency.max));
 }

@@ -1,0 +1,22 @@
+//! Death after every single write to the segment, in every operation.
+//!
+//! A child arms the crash hook, which kills it by SIGKILL right after its n-th write, for n = 1, 2, ... until the
+//! operation gets through. After each death the survivor (this process) must find exactly the full budget again.
+#![cfg(feature = "crash-hook")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod operations;
+mod pairs;
+mod sweep;
+
+#[test]
+#[ignore = "the children's entry point"]
+fn child() {
+    support::enter(&[
+        ("operate", operations::operate),
+        ("hold", operations::hold),
+        ("orphan", operations::orphan),
+    ]);
+}

@@ -1,0 +1,218 @@
+//! The children's side: each operation, prepared, armed and done.
+
+use crate::support::{Args, LONG, hear, say, until};
+use shmsched::{Changes, Priority, Scheduler, Segment, crash};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+/// Every operation that the sweep and the pairs know.
+pub const ALL: [&str; 15] = [
+    "attach",
+    "detach",
+    "try",
+    "release",
+    "wait",
+    "many",
+    "timeout",
+    "cancel",
+    "callback",
+    "queued_callback",
+    "dispose",
+    "close",
+    "set",
+    "look",
+    "hand_over",
+];
+
+const NORMAL: Priority = Priority::Normal;
+
+/// Does something with the n-th write deadly.
+fn armed<T>(n: u64, operation: impl FnOnce() -> T) -> T {
+    crash::arm(Some(n));
+    let done = operation();
+    crash::arm(None);
+    done
+}
+
+/// Role: PATH OPERATION N. Says "ready" when prepared, waits for a line, and says "survived".
+pub fn operate(args: &Args) {
+    let location = args.location();
+    let n = args.number(2);
+    let ready = || {
+        say("ready");
+        hear();
+    };
+    if args.text(1) == "attach" {
+        ready();
+        let segment = armed(n, || Segment::open(&location).unwrap());
+        say("survived");
+        drop(segment);
+        return;
+    }
+    let segment = Segment::open(&location).unwrap();
+    let scheduler = segment.scheduler().unwrap();
+    // Of two children one may find nothing left: it then does its operation with what there is.
+    let soon = Duration::from_millis(5);
+    let take = |slots| scheduler.blocking_acquire_until(slots, NORMAL, soon).ok();
+    match args.text(1) {
+        "detach" => {
+            scheduler.acquire_with(|()| {}, NORMAL, ());
+            ready();
+            armed(n, || {
+                drop(scheduler);
+                drop(segment);
+            });
+            say("survived");
+            return;
+        }
+        "try" => {
+            ready();
+            let taken = armed(n, || scheduler.try_acquire(NORMAL));
+            drop(taken);
+        }
+        "release" => {
+            let held = take(1);
+            ready();
+            armed(n, || drop(held));
+        }
+        "release_all" => {
+            let held = take(3);
+            ready();
+            armed(n, || drop(held));
+        }
+        "wait" => {
+            ready();
+            let got = armed(n, || scheduler.blocking_acquire_until(1, NORMAL, LONG));
+            drop(got.unwrap());
+        }
+        "many" => {
+            ready();
+            let got = armed(n, || scheduler.blocking_acquire_until(2, NORMAL, LONG));
+            drop(got.unwrap());
+        }
+        "timeout" => {
+            ready();
+            let wait = Duration::from_millis(4);
+            let _ = armed(n, || {
+                scheduler.blocking_acquire_until(1, NORMAL, wait).map(drop)
+            });
+        }
+        "cancel" => {
+            ready();
+            armed(n, || {
+                let mut waiting = pin!(scheduler.acquire(NORMAL));
+                let _ = waiting
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()));
+                // Dropped here, waiting, called or served.
+            });
+        }
+        "callback" => {
+            ready();
+            armed(n, || {
+                scheduler.acquire_with(|()| {}, NORMAL, ());
+                let _ = scheduler.release();
+            });
+        }
+        "queued_callback" => {
+            ready();
+            let (done, ran) = channel();
+            let mine = scheduler.clone();
+            armed(n, || {
+                scheduler.acquire_with(
+                    move |()| {
+                        mine.release().unwrap();
+                        done.send(()).unwrap();
+                    },
+                    Priority::High,
+                    (),
+                );
+                ran.recv().unwrap();
+            });
+        }
+        "dispose" | "close" => {
+            let _held = take(1);
+            let _raw = scheduler.acquire_with(|()| {}, NORMAL, ());
+            let waiting = queue_up(&scheduler);
+            ready();
+            armed(n, || match args.text(1) {
+                "close" => scheduler.close(),
+                _ => scheduler.dispose(),
+            });
+            waiting.join().unwrap();
+        }
+        "set" => {
+            ready();
+            let changes = Changes::new()
+                .concurrency(Some(3))
+                .target(Priority::Lowest, 1);
+            armed(n, || segment.set(&changes).unwrap());
+        }
+        "look" => {
+            ready();
+            armed(n, || segment.look());
+        }
+        "evict" => {
+            ready();
+            let orphan = hear().parse().unwrap();
+            armed(n, || segment.evict(orphan).unwrap());
+        }
+        "hand_over" => {
+            let held = take(1);
+            let waiting = queue_up(&scheduler);
+            // Own turn is for who has waited 500 us.
+            thread::sleep(Duration::from_millis(1));
+            ready();
+            armed(n, || {
+                drop(held);
+                waiting.join().unwrap();
+            });
+        }
+        other => panic!("no operation {other}"),
+    }
+    say("survived");
+}
+
+/// A thread of this process that waits for a slot, for as long as anybody lives, and gives it back.
+fn queue_up(scheduler: &Scheduler) -> thread::JoinHandle<()> {
+    let before = scheduler.stats().total.deferred;
+    let waiter = scheduler.clone();
+    let waiting = thread::spawn(move || drop(waiter.blocking_acquire_until(1, NORMAL, LONG)));
+    until(LONG, "queued", || {
+        scheduler.stats().total.deferred > before || waiting.is_finished()
+    });
+    waiting
+}
+
+/// Role: PATH SLOTS. Holds until it is killed.
+pub fn hold(args: &Args) {
+    let segment = Segment::open(&args.location()).unwrap();
+    let scheduler = segment.scheduler().unwrap();
+    let _held = scheduler
+        .try_acquire_many(args.number(1) as u32, NORMAL)
+        .unwrap();
+    say("held");
+    hear();
+}
+
+/// Role: PATH. Holds a slot, leaves its lock to a command, and says its member and the command's pid.
+pub fn orphan(args: &Args) {
+    let segment = Segment::open(&args.location()).unwrap();
+    let scheduler = segment.scheduler().unwrap();
+    let _held = scheduler.try_acquire(NORMAL).unwrap();
+    let _kept = segment.keep_for_child().unwrap();
+    let command = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    say(format!(
+        "orphan {} {}",
+        segment.member().index,
+        command.id()
+    ));
+    hear();
+}

@@ -1,0 +1,75 @@
+//! Words of a segment read from its file, at the offsets that docs/segment-format.md states: what no API tells.
+
+use shmsched::Location;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// CLOCK_MONOTONIC in nanoseconds: the same for all processes of a test.
+pub fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Reads single words of a segment, without being a member.
+pub struct Words(File);
+
+impl Words {
+    pub fn of(location: &Location) -> Words {
+        Words(File::open(location.path()).expect("the segment is there"))
+    }
+
+    fn u32(&self, at: u64) -> u32 {
+        let mut bytes = [0; 4];
+        self.0
+            .read_exact_at(&mut bytes, at)
+            .expect("within the file");
+        u32::from_le_bytes(bytes)
+    }
+
+    fn u64(&self, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.0
+            .read_exact_at(&mut bytes, at)
+            .expect("within the file");
+        u64::from_le_bytes(bytes)
+    }
+
+    pub fn running(&self) -> i32 {
+        self.u32(0x104) as i32
+    }
+
+    pub fn waiters(&self) -> i32 {
+        self.u32(0x108) as i32
+    }
+
+    /// Which priorities have anybody in line.
+    pub fn summary(&self) -> u32 {
+        self.u32(0x10c)
+    }
+
+    pub fn hurry(&self) -> u32 {
+        self.u32(0x110)
+    }
+
+    pub fn hold_off(&self) -> u32 {
+        self.u32(0x114)
+    }
+
+    /// Slots adopted from the dead and not yet given back.
+    pub fn estate(&self) -> u32 {
+        self.u64(0x180) as u32
+    }
+
+    /// How often anybody was rung, over all members: each ring is one futex wake.
+    pub fn rings(&self) -> u64 {
+        let members = u64::from(self.u32(32));
+        let max_waiting = u64::from(self.u32(40));
+        let up = |n: u64| n.next_multiple_of(128);
+        let sets = up(7 * members.div_ceil(64) * 8);
+        let roster = up(0x1000 + 2 * sets + (members + max_waiting).div_ceil(64) * 8);
+        let used = u64::from(self.u32(0x180 + 44)).min(members);
+        (0..used)
+            .map(|member| u64::from(self.u32(roster + member * 1408 + 128)))
+            .sum()
+    }
+}
