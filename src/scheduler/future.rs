@@ -79,6 +79,9 @@ impl<'a> Taking<'a> {
             self.waiter = None;
             return Poll::Ready(Err(AcquireError::Forked));
         }
+        // Swapped in below; what it replaces is dropped after the queue's lock, since a waker's drop may drop a task,
+        // and with it another wait of this member.
+        let mut spare = Some(waker.clone());
         let mut queue = attachment.queue.lock();
         match waiter.fate() {
             Fate::Granted => return self.done(Ok(())),
@@ -90,7 +93,7 @@ impl<'a> Taking<'a> {
         if let Kind::Task(slot) = &waiter.kind {
             let mut slot = slot.lock();
             if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
-                *slot = Some(waker.clone());
+                std::mem::swap(&mut *slot, &mut spare);
             }
         }
         let mut nudge = None;

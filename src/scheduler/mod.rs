@@ -227,9 +227,10 @@ impl Scheduler {
         if self.take_now(lane, slots)? {
             return Ok(());
         }
-        // Not on a dead one's account.
-        let looked = self.attachment().look_if_stale();
-        if looked != Default::default() && self.take_now(lane, slots)? {
+        // Not on the account of a dead one, nor of a stopped one whose turn it is.
+        self.attachment().look_if_stale();
+        self.attachment().advance(None, false);
+        if self.take_now(lane, slots)? {
             return Ok(());
         }
         Err(TryAcquireError::NoPermits)

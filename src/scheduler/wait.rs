@@ -23,7 +23,7 @@ use std::time::Duration;
 /// How often the first two in line look after things.
 pub(crate) const WATCH_NS: u64 = 100_000_000;
 /// How often everybody else does.
-const DOZE_NS: u64 = 4_000_000_000;
+const DOZE_NS: u64 = 2_500_000_000;
 /// How often the first asks whether the file still has a name, in watches.
 const GONE_EVERY: u32 = 8;
 
@@ -92,7 +92,9 @@ impl Attachment {
         let hot = self.hot();
         let limits = Limits::read(hot);
         if limits.concurrency == 0 {
-            return Err(AcquireError::Zero);
+            // So it looks too when somebody zeroed the file.
+            self.notice_damage();
+            return Err(self.failure().unwrap_or(AcquireError::Zero));
         }
         if !limits.can_ever_fit(amount) {
             return Err(AcquireError::DoesNotFit {
@@ -399,7 +401,7 @@ impl Attachment {
     /// Asks whether the file still has a name; if not, tells everybody in line.
     pub(crate) fn notice_gone(&self) {
         let gone = match self.files.lock().as_ref() {
-            Some(files) => files.probe.is_gone(&files.lock),
+            Some(files) => files.is_gone(),
             None => false,
         };
         if gone && self.hot().flags.set_bits(SchedulerHot::FLAG_GONE) & SchedulerHot::FLAG_GONE == 0
@@ -412,6 +414,7 @@ impl Attachment {
 
     /// What the first of the line does at each watch.
     pub(crate) fn watch_duty(self: &Arc<Self>, first: bool, watches: u32) {
+        self.notice_damage();
         if first {
             self.look(Scope::Concerned);
         }
@@ -425,7 +428,7 @@ impl Attachment {
         let every = if watches {
             WATCH_NS
         } else {
-            DOZE_NS + u64::from(self.me % 64) * 15_000_000
+            DOZE_NS + u64::from(self.me % 64) * 8_000_000
         };
         now.saturating_add(every)
     }

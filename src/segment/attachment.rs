@@ -1,6 +1,6 @@
 //! One attachment of one process: its member slot, its records, its queue. Everything behind `Segment` and `Scheduler`.
 
-use super::files::{MEMBERS, Probe};
+use super::files::Files;
 use super::views::Views;
 use crate::error::AcquireError;
 use crate::layout::{Checked, Member, Record, SchedulerHot};
@@ -9,13 +9,11 @@ use crate::park;
 use crate::park::queue::Queue;
 use crate::protocol::ledger;
 use crate::protocol::roster::{self, Owner};
+use crate::sys::clock;
 use crate::sys::fork::ForkAware;
 use crate::sys::mutex::{Guard, Mutex};
-use crate::sys::{clock, lock};
 use crate::words::{U32, U64, heavy_fence};
 use std::cell::{Cell, RefCell};
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 /// Process-local state bits: any of them sends an acquire to the slow path.
@@ -30,14 +28,6 @@ pub(crate) mod state {
     pub const LOST: u32 = 8;
     /// States in which a release must not touch the segment.
     pub const INERT: u32 = DISPOSED | FORKED;
-}
-
-/// The descriptors of a file segment.
-pub(crate) struct Files {
-    /// Holds the member's byte; it is the description that is mapped.
-    pub lock: File,
-    /// Asks about others.
-    pub probe: Probe,
 }
 
 /// Records leased by this member's threads.
@@ -279,6 +269,28 @@ impl Attachment {
         (flags & SchedulerHot::FLAG_GONE != 0).then_some(AcquireError::Gone)
     }
 
+    /// Looks whether the file was cut short or overwritten; from then on this attachment is lost. Costs a system call.
+    pub fn notice_damage(&self) {
+        let Some(cut) = self
+            .files
+            .lock()
+            .as_ref()
+            .map(|files| files.is_cut(self.checked.bytes))
+        else {
+            return;
+        };
+        let header = &self.views.header;
+        let same = !cut
+            && header.check(self.checked.bytes).is_ok_and(|now| {
+                now.geometry == self.checked.geometry && now.id == self.checked.id
+            });
+        if !same && self.state.set_bits(state::LOST) & state::LOST == 0 {
+            for member in self.views.members() {
+                member.bell.ring(park::everybody());
+            }
+        }
+    }
+
     /// Whether a release must leave the segment alone.
     #[inline(always)]
     pub fn is_inert(&self) -> bool {
@@ -317,11 +329,14 @@ impl Attachment {
             // before the process ends.
             return;
         }
-        let _common = self.common.lock();
         let records = self.records();
+        let _common = self.common.lock();
+        // A scribbled word may stay odd: then nothing is given back now, but by the look that finds this member gone.
+        let until = clock::now() + 1_000_000_000;
         let sum = loop {
             match ledger::settled_sum(records.iter().copied()) {
                 Some(sum) => break sum,
+                None if clock::now() >= until => return,
                 None => std::thread::yield_now(),
             }
         };
@@ -363,8 +378,7 @@ impl Attachment {
             self.member().held_since.put(0);
         }
         if let Some(files) = self.files.lock().take() {
-            // Explicitly: a command that outlived `run` may have inherited the description.
-            let _ = lock::unlock(files.lock.as_fd(), MEMBERS + u64::from(self.me));
+            files.unlock(self.me);
         }
     }
 }

@@ -96,6 +96,80 @@ pub(crate) fn map(
         .ok_or_else(|| OpenError::Damaged("it is shorter than its header says".into()))
 }
 
+/// The descriptors of an attachment.
+pub(crate) struct Files {
+    /// Holds the member's byte; it is the description that is mapped.
+    lock: Ours,
+    /// Asks about others.
+    pub probe: Probe,
+}
+
+impl Files {
+    pub fn new(lock: File, probe: Probe) -> Files {
+        Files {
+            lock: Ours {
+                file: Some(lock),
+                identity: probe.identity,
+            },
+            probe,
+        }
+    }
+
+    /// The description that holds the member's byte, if the process has it still.
+    pub fn lock(&self) -> Option<&File> {
+        self.lock.get()
+    }
+
+    /// Unlocks the member's byte, explicitly: a command that outlived `run` may have inherited the description.
+    pub fn unlock(&self, member: u32) {
+        if let Some(file) = self.lock() {
+            let _ = lock::unlock(file.as_fd(), MEMBERS + u64::from(member));
+        }
+    }
+
+    /// Whether the file was certainly cut shorter than `bytes`.
+    pub fn is_cut(&self, bytes: u64) -> bool {
+        self.lock()
+            .is_some_and(|file| file::len(file).is_ok_and(|length| length < bytes))
+    }
+
+    /// Whether the file has certainly lost its name. A path that cannot be seen (another root directory) proves
+    /// nothing.
+    pub fn is_gone(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let Some(file) = self.lock() else {
+            let ours = self.probe.identity;
+            return std::fs::symlink_metadata(&self.probe.path)
+                .is_ok_and(|found| found.dev() != ours.dev || found.ino() != ours.ino);
+        };
+        file::links(file).is_ok_and(|links| links == 0)
+    }
+}
+
+/// A descriptor that may be closed behind our back, and its number used again for another file: it is looked at before
+/// every use, and closed only if it is still ours.
+#[derive(Debug)]
+struct Ours {
+    file: Option<File>,
+    identity: Identity,
+}
+
+impl Ours {
+    fn get(&self) -> Option<&File> {
+        let same =
+            |file: &&File| file::identity(file).is_ok_and(|identity| identity == self.identity);
+        self.file.as_ref().filter(same)
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        if self.get().is_none() {
+            std::mem::forget(self.file.take());
+        }
+    }
+}
+
 /// Asks whether members' bytes are locked, through a description that holds none of them; also cleans through it.
 ///
 /// A user may close all descriptors of a process, and a number may be used again: the description is compared with
@@ -104,7 +178,7 @@ pub(crate) fn map(
 pub(crate) struct Probe {
     path: PathBuf,
     identity: Identity,
-    file: Option<File>,
+    ours: Ours,
     writable: bool,
 }
 
@@ -113,29 +187,25 @@ impl Probe {
         Probe {
             path,
             identity,
-            file: None,
+            ours: Ours {
+                file: None,
+                identity,
+            },
             writable,
         }
     }
 
-    fn is_ours(&self, file: &File) -> bool {
-        file::identity(file).is_ok_and(|identity| identity == self.identity)
-    }
-
     fn file(&mut self) -> Option<&File> {
-        if self.file.as_ref().is_some_and(|file| !self.is_ours(file)) {
-            // The number belongs to somebody else by now: closing it would harm him.
-            std::mem::forget(self.file.take());
-        }
-        if self.file.is_none() {
-            // Not file::open: the segment may be unlinked or hard linked by now, and is still ours.
+        if self.ours.get().is_none() {
+            // Closed if it is ours, else left alone.
+            self.ours = Ours {
+                file: None,
+                identity: self.identity,
+            };
             let file = file::open(&self.path, self.writable, true).ok()?;
-            if !self.is_ours(&file) {
-                return None;
-            }
-            self.file = Some(file);
+            self.ours.file = Some(file);
         }
-        self.file.as_ref()
+        self.ours.get()
     }
 
     /// Whether the member is certainly dead: its byte can be asked about, and is free.
@@ -143,11 +213,9 @@ impl Probe {
         let Some(file) = self.file() else {
             return false;
         };
-        let free = matches!(
-            lock::is_locked(file.as_fd(), MEMBERS + u64::from(member), 1),
-            Ok(None)
-        );
-        free && self.file.as_ref().is_some_and(|file| self.is_ours(file))
+        let answer = lock::is_locked(file.as_fd(), MEMBERS + u64::from(member), 1);
+        // Asked of the right file only if it is that before and after.
+        matches!(answer, Ok(None)) && self.ours.get().is_some()
     }
 
     /// Whether any of the first `count` members is certainly alive.
@@ -171,16 +239,5 @@ impl Probe {
         clean();
         let _ = lock::unlock(file.as_fd(), byte);
         true
-    }
-
-    /// Whether the segment's file has certainly lost its name. `lock` is the member's own description, which may be
-    /// closed or somebody else's by now. A path that cannot be seen (another root directory) proves nothing.
-    pub fn is_gone(&self, lock: &File) -> bool {
-        use std::os::unix::fs::MetadataExt;
-        if self.is_ours(lock) {
-            return file::links(lock).is_ok_and(|links| links == 0);
-        }
-        std::fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| found.dev() != self.identity.dev || found.ino() != self.identity.ino)
     }
 }

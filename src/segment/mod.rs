@@ -25,7 +25,7 @@ use crate::protocol::roster::{self, Status};
 use crate::scheduler::Scheduler;
 use crate::settings::{Changes, Settings};
 use crate::sys::process::{self, Seen};
-use attachment::Attachment;
+use attachment::{Attachment, state};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -170,7 +170,8 @@ impl Segment {
     /// [`NoGate`] if it was made without `concurrency`.
     pub fn scheduler(&self) -> Result<Scheduler, NoGate> {
         let views = &self.attachment().views;
-        if views.header.gates.get() & gate::SCHEDULER == 0 {
+        // In a forked child the mapping is not there; the handle will say so.
+        if !self.is_forked() && views.header.gates.get() & gate::SCHEDULER == 0 {
             return Err(NoGate("scheduler"));
         }
         Ok(Scheduler::shared(self.handle.clone()))
@@ -200,6 +201,10 @@ impl Segment {
 
     pub(crate) fn attachment(&self) -> &Arc<Attachment> {
         &self.handle.attachment
+    }
+
+    fn is_forked(&self) -> bool {
+        self.attachment().state.get() & state::FORKED != 0
     }
 
     /// Changes settings; what `changes` does not name stays. Takes effect for the next admission; slots that are held
@@ -238,6 +243,9 @@ impl Segment {
         let attachment = self.attachment();
         let views = &attachment.views;
         let mut differences = Vec::new();
+        if self.is_forked() {
+            return differences;
+        }
         if let Some(wanted) = &settings.concurrency {
             let has: Concurrency = create::read_concurrency(&views.hot, &views.cold);
             let show = |max: Option<u32>| max.map_or("unlimited".to_owned(), |max| max.to_string());
@@ -332,9 +340,12 @@ impl Segment {
     /// What the system says.
     pub fn keep_for_child(&self) -> io::Result<OwnedFd> {
         let files = self.attachment().files.lock();
-        let files = files.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let lock = files
+            .as_ref()
+            .and_then(|files| files.lock())
+            .ok_or(io::ErrorKind::Unsupported)?;
         use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
-        let copy = match fcntl_dupfd_cloexec(&files.lock, 100) {
+        let copy = match fcntl_dupfd_cloexec(lock, 100) {
             Ok(copy) => copy,
             // The limit is below 100: the highest there is.
             Err(_) => {
@@ -343,7 +354,7 @@ impl Segment {
                     .unwrap_or(64);
                 (3..most.min(100) as i32)
                     .rev()
-                    .find_map(|least| fcntl_dupfd_cloexec(&files.lock, least).ok())
+                    .find_map(|least| fcntl_dupfd_cloexec(lock, least).ok())
                     .ok_or(io::Error::from(rustix::io::Errno::MFILE))?
             }
         };

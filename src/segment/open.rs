@@ -1,7 +1,7 @@
 //! Attaching: opening a segment and taking a member slot.
 
-use super::attachment::{Attachment, Files, Parts};
-use super::files::{self, MEMBERS, Probe};
+use super::attachment::{Attachment, Parts};
+use super::files::{self, Files, MEMBERS, Probe};
 use super::look::{Scope, bury};
 use super::views::Views;
 use crate::deadline::Deadline;
@@ -169,7 +169,7 @@ fn attempt(location: &Location, options: &OpenOptions) -> Result<Attempt, OpenEr
         checked,
         me,
         generation,
-        files: Some(Files { lock: file, probe }),
+        files: Some(Files::new(file, probe)),
         watch,
     });
     let aware: Arc<dyn fork::ForkAware> = attachment.clone();
