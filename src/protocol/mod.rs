@@ -27,3 +27,6 @@ pub fn mutant(_name: &str) -> bool {
     #[cfg(not(all(shmsched_loom, feature = "mutants")))]
     false
 }
+
+#[cfg(all(test, not(shmsched_loom)))]
+mod tests;
