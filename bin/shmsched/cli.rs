@@ -1,0 +1,593 @@
+//! The command line as clap sees it: definitions and help, nothing done.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use shmsched::{Concurrency, Location, Priority, Settings, parse_priority};
+
+use crate::exit::{self, Code, Failure};
+use crate::output;
+use crate::units::{self, Limit, Target};
+
+/// Share a budget between the processes of one machine.
+///
+/// A segment is a small file in shared memory that says how many may run at once. Every process that names it obeys it, the
+/// most urgent first, and what a killed process held comes back by itself.
+#[derive(Debug, Parser)]
+#[command(name = "shmsched", version, after_help = overview())]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Make a segment
+    Create(Create),
+    /// Show all segments of the directory
+    List(List),
+    /// Show a segment: its settings, counters, who holds and who waits
+    Inspect(Inspect),
+    /// Change the settings of a segment in use
+    Set(Set),
+    /// Run a command once a slot is free
+    Run(Run),
+    /// Wait until nothing is held and nobody waits
+    Wait(Wait),
+    /// Look for what is wrong with a segment
+    Doctor(Doctor),
+    /// Free the slots of an orphan: its run was killed, its command still runs
+    Evict(Evict),
+    /// Remove a segment
+    Rm(Rm),
+    /// Watch six processes share two slots for a few seconds, while one is killed
+    #[command(after_help = "Examples:\n  shmsched demo")]
+    Demo,
+    /// Print the completions of a shell
+    Completions(Completions),
+    /// One worker of the demo
+    #[command(hide = true)]
+    DemoWorker(SegmentArg),
+}
+
+/// Which segment.
+#[derive(Debug, Args)]
+pub struct SegmentArg {
+    /// A name, a path (with a slash), or shm:NAME [default: $SHMSCHED_SEGMENT, else "default"]
+    #[arg(value_name = "SEGMENT")]
+    segment: Option<OsString>,
+}
+
+impl SegmentArg {
+    pub fn locate(&self) -> Result<Location, Failure> {
+        Location::resolve(self.segment.as_deref()).map_err(|error| exit::locating(&error))
+    }
+}
+
+/// Which segment, and whether to trust its owner.
+#[derive(Debug, Args)]
+pub struct Existing {
+    #[command(flatten)]
+    segment: SegmentArg,
+    /// Use a segment of another user in a directory that anybody can write to
+    #[arg(long)]
+    pub trust_foreign: bool,
+}
+
+impl Existing {
+    pub fn locate(&self) -> Result<Location, Failure> {
+        self.segment.locate()
+    }
+}
+
+/// What a segment is made with.
+#[derive(Debug, Args)]
+pub struct SettingsArgs {
+    /// How many at once: a number, a share of the CPUs such as 50%, or unlimited
+    #[arg(long, value_name = "N|N%|unlimited", value_parser = units::parse_limit, allow_hyphen_values = true)]
+    pub concurrency: Option<Limit>,
+    /// A priority waits once so many slots are taken in all; may be repeated
+    #[arg(long, value_name = "PRIORITY=N", value_parser = units::parse_target, allow_hyphen_values = true)]
+    pub target: Vec<Target>,
+    /// How many processes may use the segment at the same time [default: 1024]
+    #[arg(long, value_name = "N", value_parser = units::parse_amount, allow_hyphen_values = true)]
+    members: Option<u32>,
+    /// Permission bits of the file, in octal [default: 600]
+    #[arg(long, value_name = "OCTAL", value_parser = units::parse_mode, allow_hyphen_values = true)]
+    mode: Option<u32>,
+}
+
+impl SettingsArgs {
+    /// The settings, checked; `None` if none are given.
+    pub fn settings(&self) -> Result<Option<Settings>, Failure> {
+        let Some(limit) = self.concurrency else {
+            if self.target.is_empty() && self.members.is_none() && self.mode.is_none() {
+                return Ok(None);
+            }
+            return Err(Failure::new(
+                Code::Usage,
+                "--target, --members and --mode need --concurrency",
+            ));
+        };
+        let concurrency = Concurrency {
+            max: limit.0,
+            ..Concurrency::unlimited()
+        };
+        let concurrency = self.target.iter().fold(concurrency, |sum, target| {
+            sum.target(target.priority, target.slots)
+        });
+        let mut settings = Settings::new().concurrency(concurrency);
+        if let Some(members) = self.members {
+            settings = settings.members(members);
+        }
+        if let Some(mode) = self.mode {
+            settings = settings.mode(mode);
+        }
+        settings
+            .validate()
+            .map_err(|error| Failure::new(Code::Usage, error))?;
+        Ok(Some(settings))
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shmsched create --concurrency 8                      make \"default\" with 8 slots
+  shmsched create thumbs --concurrency 50% --target low=1
+  shmsched create /srv/app/db.seg --concurrency 20 --mode 660
+  shmsched create thumbs --concurrency 4 --if-missing   no error if it is there")]
+pub struct Create {
+    #[command(flatten)]
+    pub segment: SegmentArg,
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+    /// Succeed if the segment exists, and leave it as it is
+    #[arg(long)]
+    pub if_missing: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Segments elsewhere, by path or shm:NAME, are not listed.
+
+Examples:
+  shmsched list
+  shmsched list --json | jq -r '.segments[].name'")]
+pub struct List {
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Opens the segment read-only and changes nothing in it.
+
+Examples:
+  shmsched inspect thumbs
+  shmsched inspect thumbs --watch           again every second
+  shmsched inspect thumbs --watch 200ms --json
+  shmsched inspect thumbs --json | jq .scheduler.running")]
+pub struct Inspect {
+    #[command(flatten)]
+    pub existing: Existing,
+    /// Print JSON; with --watch one document per line
+    #[arg(long)]
+    pub json: bool,
+    /// Show it again and again, every second or as often as told
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "1s", value_parser = units::parse_pause)]
+    pub watch: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Takes effect at once, also for those who wait. Lowering the limit takes no slot from anybody.
+
+Examples:
+  shmsched set thumbs --concurrency 2
+  shmsched set thumbs --concurrency 0       pause: nothing new starts
+  shmsched set thumbs --target lowest=1 --target low=2"
+)]
+pub struct Set {
+    #[command(flatten)]
+    pub existing: Existing,
+    /// How many at once: a number, a share of the CPUs such as 50%, or unlimited
+    #[arg(long, value_name = "N|N%|unlimited", value_parser = units::parse_limit, allow_hyphen_values = true)]
+    pub concurrency: Option<Limit>,
+    /// A priority waits once so many slots are taken in all; may be repeated
+    #[arg(long, value_name = "PRIORITY=N", value_parser = units::parse_target, allow_hyphen_values = true)]
+    pub target: Vec<Target>,
+}
+
+/// What `run` does inside a permit of the same segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Nested {
+    /// End at once with 78
+    Fail,
+    /// Run under the outer permit
+    Share,
+    /// Take another slot: a deadlock if all holders do
+    Wait,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The exit code is that of the command, or 128+n if signal n ended it. Signals that reach run are passed on to the command.
+If run is killed with SIGKILL, the slot stays taken until the command ends.
+
+Examples:
+  shmsched run thumbs -- convert a.png b.jpg
+  shmsched run thumbs -p high -- make
+  shmsched run --concurrency 2 -- make      makes \"default\" if it is missing
+  shmsched run thumbs --no-wait -E 0 -- rsync -a a/ b/
+  shmsched run thumbs --timeout 30s -- ./nightly"
+)]
+pub struct Run {
+    #[command(flatten)]
+    pub existing: Existing,
+    /// A name from lowest to highest, or -3 to 3
+    #[arg(short, long, value_name = "PRIORITY", default_value = "normal", value_parser = parse_priority, allow_hyphen_values = true)]
+    pub priority: Priority,
+    /// How many slots to take
+    #[arg(long, value_name = "K", default_value = "1", value_parser = units::parse_amount, allow_hyphen_values = true)]
+    pub slots: u32,
+    /// End with 75 instead of waiting
+    #[arg(long, conflicts_with = "timeout")]
+    pub no_wait: bool,
+    /// Wait so long at most, then end with 124
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, allow_hyphen_values = true)]
+    pub timeout: Option<Duration>,
+    /// The exit code in place of 75 and 124
+    #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE")]
+    pub conflict: Option<u8>,
+    /// Inside a permit of the same segment
+    #[arg(long, value_enum, default_value = "fail")]
+    pub nested: Nested,
+    /// Say after a second of waiting who holds the slots; without it only on a terminal
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+    #[command(flatten, next_help_heading = "Used only if the segment is missing")]
+    pub settings: SettingsArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shmsched wait thumbs && shmsched rm thumbs
+  shmsched wait thumbs --timeout 1m")]
+pub struct Wait {
+    #[command(flatten)]
+    pub existing: Existing,
+    /// Wait so long at most, then end with 124
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, allow_hyphen_values = true)]
+    pub timeout: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --repair it changes nothing. With it, slots of the dead are given back now; no process is ever signalled.
+
+Examples:
+  shmsched doctor thumbs || echo something is wrong
+  shmsched doctor thumbs --repair
+  shmsched doctor thumbs --json"
+)]
+pub struct Doctor {
+    #[command(flatten)]
+    pub existing: Existing,
+    /// Give back what dead members left
+    #[arg(long)]
+    pub repair: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "An orphan's command goes on, so that more than the limit run until it ends. A living member is refused with 75.
+
+Examples:
+  shmsched doctor thumbs                     names the orphans
+  shmsched evict thumbs 3"
+)]
+pub struct Evict {
+    /// A name, a path (with a slash), or shm:NAME
+    #[arg(value_name = "SEGMENT")]
+    pub segment: OsString,
+    /// The member's number, as inspect and doctor show it
+    #[arg(value_name = "MEMBER", value_parser = units::parse_slots, allow_hyphen_values = true)]
+    pub member: u32,
+    /// Use a segment of another user in a directory that anybody can write to
+    #[arg(long)]
+    pub trust_foreign: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Refused with 75 while anybody is attached. With --force those who are go on with what they hold, and fail at their next acquire.
+
+Examples:
+  shmsched rm thumbs
+  shmsched rm --force thumbs"
+)]
+pub struct Rm {
+    #[command(flatten)]
+    pub segment: SegmentArg,
+    /// Remove it although it is in use
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shmsched completions bash > ~/.local/share/bash-completion/completions/shmsched")]
+pub struct Completions {
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+fn overview() -> String {
+    format!(
+        "Examples:
+  shmsched create thumbs --concurrency 4
+  shmsched run thumbs -- convert a.png b.jpg
+  shmsched inspect thumbs
+  shmsched demo
+
+{}
+Environment:
+  SHMSCHED_SEGMENT  the segment if none is named
+  SHMSCHED_DIR      where names are files [default: /dev/shm/shmsched-UID]
+  NO_COLOR          no colours",
+        exit::table_text()
+    )
+}
+
+// `run` alone: a quarter of the definitions to set up, on the way of every command.
+#[derive(Debug, Parser)]
+#[command(
+    name = "run",
+    bin_name = "shmsched run",
+    about = "Run a command once a slot is free"
+)]
+struct RunOnly {
+    #[command(flatten)]
+    run: Run,
+}
+
+/// Reads the arguments. Help and version go to stdout, at once; a mistake becomes one line and code 64.
+pub fn parse() -> Result<Cli, Failure> {
+    let parsed = match std::env::args_os().nth(1) {
+        Some(verb) if verb == "run" => {
+            RunOnly::try_parse_from(std::env::args_os().skip(1)).map(|only| Cli {
+                verb: Verb::Run(only.run),
+            })
+        }
+        _ => Cli::try_parse(),
+    };
+    parsed.map_err(|error| match error.kind() {
+        // clap colours it only on a terminal and without NO_COLOR.
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            match output::written(error.print()) {
+                Ok(_) => Failure::done(),
+                Err(failure) => failure,
+            }
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Failure::new(Code::Usage, "no command; see 'shmsched --help'")
+        }
+        kind => {
+            let verb = std::env::args_os()
+                .nth(1)
+                .and_then(|verb| verb.into_string().ok());
+            let verb = verb.filter(|verb| Cli::command().find_subcommand(verb).is_some());
+            Failure::new(
+                Code::Usage,
+                one_line(kind, &error.render().to_string(), verb.as_deref()),
+            )
+        }
+    })
+}
+
+/// clap's message without its usage block, in one line, and what to do.
+fn one_line(kind: ErrorKind, message: &str, verb: Option<&str>) -> String {
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let end = ["\n\nUsage:", "\n\nFor more information"]
+        .iter()
+        .filter_map(|block| message.find(block))
+        .min();
+    let message = message[..end.unwrap_or(message.len())].replace("\n\n  tip:", ";");
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let hint = match (verb, kind) {
+        (Some("run"), ErrorKind::UnknownArgument) if !message.contains(';') => {
+            "; write -- before the command"
+        }
+        _ => "",
+    };
+    let verb = verb.map_or(String::new(), |verb| format!("{verb} "));
+    format!("{}{hint}; see 'shmsched {verb}--help'", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(arguments: &[&str]) -> Result<Run, clap::Error> {
+        let cli = Cli::try_parse_from(["shmsched", "run"].iter().chain(arguments))?;
+        match cli.verb {
+            Verb::Run(run) => Ok(run),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_examples() {
+        for verb in Cli::command()
+            .get_subcommands()
+            .filter(|verb| !verb.is_hide_set())
+        {
+            let after = verb
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(after.contains("Examples:"), "{}", verb.get_name());
+        }
+    }
+
+    #[test]
+    fn negative_priorities() {
+        // case 57
+        for form in [
+            &["-p", "-3"][..],
+            &["-p=-3"],
+            &["-p-3"],
+            &["--priority", "-3"],
+            &["--priority=-3"],
+            &["-p", "lowest"],
+        ] {
+            let arguments = [&["S"], form, &["--", "true"]].concat();
+            assert_eq!(
+                run(&arguments).unwrap().priority,
+                Priority::Lowest,
+                "{form:?}"
+            );
+        }
+        for form in ["4", "urgent", "-4"] {
+            assert!(run(&["S", "-p", form, "--", "true"]).is_err());
+        }
+    }
+
+    #[test]
+    fn the_command_is_left_alone() {
+        // case 36
+        for command in [
+            &["-x"][..],
+            &["cmd", "--help"],
+            &["cmd", "--", "y"],
+            &["--"],
+            &["-p", "9"],
+        ] {
+            let arguments = [&["S", "--"], command].concat();
+            assert_eq!(run(&arguments).unwrap().command, command);
+        }
+        let without = run(&["--", "true"]).unwrap();
+        assert_eq!(without.command, ["true"]);
+        for wrong in [&["S"][..], &["S", "--"], &["S", "true"], &["--"], &[]] {
+            assert!(run(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn run_is_the_same_alone() {
+        let whole = Cli::command();
+        let names = |command: &clap::Command| {
+            command
+                .get_arguments()
+                .map(|argument| argument.get_id().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(whole.find_subcommand("run").unwrap()),
+            names(&RunOnly::command())
+        );
+        assert_eq!(
+            RunOnly::command().get_after_help().unwrap().to_string(),
+            whole
+                .find_subcommand("run")
+                .unwrap()
+                .get_after_help()
+                .unwrap()
+                .to_string()
+        );
+        let about = |command: &clap::Command| command.get_about().unwrap().to_string();
+        assert_eq!(
+            about(&RunOnly::command()),
+            about(whole.find_subcommand("run").unwrap())
+        );
+        let alone = RunOnly::try_parse_from(["run", "S", "-p", "-3", "--", "-x"])
+            .unwrap()
+            .run;
+        assert_eq!(
+            (alone.priority, alone.command),
+            (Priority::Lowest, vec!["-x".into()])
+        );
+    }
+
+    #[test]
+    fn settings_need_concurrency() {
+        assert!(
+            run(&["--", "true"])
+                .unwrap()
+                .settings
+                .settings()
+                .unwrap()
+                .is_none()
+        );
+        let settings = run(&[
+            "--concurrency",
+            "3",
+            "--target",
+            "-1=2",
+            "--mode",
+            "660",
+            "--",
+            "true",
+        ])
+        .unwrap()
+        .settings
+        .settings()
+        .unwrap();
+        assert_eq!(
+            settings,
+            Some(
+                Settings::new()
+                    .concurrency(Concurrency::max(3).target(Priority::Low, 2))
+                    .mode(0o660)
+            )
+        );
+        assert_eq!(
+            run(&["--members", "3", "--", "true"])
+                .unwrap()
+                .settings
+                .settings()
+                .unwrap_err()
+                .code,
+            64
+        );
+        assert_eq!(
+            run(&["--concurrency", "1", "--members", "16385", "--", "true"])
+                .unwrap()
+                .settings
+                .settings()
+                .unwrap_err()
+                .code,
+            64
+        );
+    }
+
+    #[test]
+    fn mistakes_are_one_line() {
+        for wrong in [
+            &["S", "--timeout", "5", "--", "x"][..],
+            &["S", "--no-wait", "--timeout", "1s", "--", "x"],
+            &["S", "x"],
+            &["--frob"],
+        ] {
+            let error = run(wrong).unwrap_err();
+            let message = one_line(error.kind(), &error.render().to_string(), Some("run"));
+            assert!(
+                !message.contains('\n') && !message.starts_with("error"),
+                "{message}"
+            );
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `create`: make a segment, without attaching to it.
+
+use shmsched::{CreateError, Location, Segment, Settings};
+
+use crate::cli::Create;
+use crate::exit::{self, Code, Failure, Outcome, note};
+
+pub fn create(arguments: &Create) -> Outcome {
+    let location = arguments.segment.locate()?;
+    let settings = arguments
+        .settings
+        .settings()?
+        .ok_or_else(|| Failure::new(Code::Usage, "create needs --concurrency"))?;
+    match Segment::make(&location, &settings) {
+        Ok(()) => warn_of_logout(&location),
+        Err(CreateError::Exists) if arguments.if_missing => keep(&location, &settings)?,
+        Err(error) => return Err(exit::creating(error, &location)),
+    }
+    Ok(0)
+}
+
+/// Leaves the segment that is there alone, and says where it differs from what was asked for.
+fn keep(location: &Location, settings: &Settings) -> Result<(), Failure> {
+    let segment = super::attach(location, false, "create")?;
+    warn_of_differences(&segment, settings);
+    Ok(())
+}
+
+/// Says in which settings an existing segment differs from those asked for.
+pub fn warn_of_differences(segment: &Segment, settings: &Settings) {
+    let differences = segment.differs(settings);
+    if !differences.is_empty() {
+        let text = differences.join(", ");
+        note(format_args!(
+            "{}: warning: the segment exists and is left as it is: {text}; see 'shmsched set'",
+            segment.location()
+        ));
+    }
+}
+
+/// Says so if the segment will be deleted behind the backs of its users.
+pub fn warn_of_logout(location: &Location) {
+    if let Some(stays) = location.cleared_at_logout() {
+        note(format_args!(
+            "{location}: warning: your last log-out deletes it (RemoveIPC of logind); one below {} stays, see SHMSCHED_DIR",
+            stays.display()
+        ));
+    }
+}

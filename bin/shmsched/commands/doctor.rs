@@ -1,0 +1,101 @@
+//! `doctor`: say what is wrong with a segment, and with --repair give back what the dead left.
+
+mod findings;
+mod processes;
+
+use shmsched::{Location, Observer};
+
+use self::findings::{Finding, Level};
+use crate::cli::Doctor;
+use crate::exit::{Code, Failure, Outcome};
+use crate::output::json::{self, Form, Repaired};
+use crate::output::{self, counted, escaped, limit};
+
+pub fn doctor(arguments: &Doctor) -> Outcome {
+    let location = arguments.existing.locate()?;
+    let trust = arguments.existing.trust_foreign;
+    let repaired = match arguments.repair {
+        true => Some(repair(&location, trust)?),
+        false => None,
+    };
+    let mut observer = super::observe(&location, trust)?;
+    let snapshot = super::snapshot(&mut observer, &location)?;
+    let mut findings = findings::examine(&snapshot, &processes::Proc(&observer));
+    findings.extend(surroundings(&observer, &location));
+    let ok = findings
+        .iter()
+        .all(|finding| finding.level != Level::Problem);
+
+    let text = match arguments.json {
+        true => json::text(
+            &json::Doctor::new(&snapshot.segment, ok, repaired, &findings),
+            Form::Pretty,
+        ),
+        false => {
+            let mut text = String::new();
+            if let Some(Repaired { dead, reclaimed }) = repaired {
+                let (dead, reclaimed) = (
+                    counted(dead.into(), "dead member"),
+                    counted(reclaimed.into(), "slot"),
+                );
+                text.push_str(&format!(
+                    "{location}: repaired: {dead} cleaned, {reclaimed} given back\n"
+                ));
+            }
+            for finding in &findings {
+                text.push_str(&format!(
+                    "{location}: {}: {}\n",
+                    finding.level.name(),
+                    escaped(&finding.text)
+                ));
+            }
+            if ok {
+                let use_of_slots = snapshot
+                    .scheduler
+                    .as_ref()
+                    .map_or(String::new(), |scheduler| {
+                        format!(
+                            ", {} of {} running, {} waiting",
+                            scheduler.running,
+                            limit(scheduler.concurrency),
+                            scheduler.waiters
+                        )
+                    });
+                text.push_str(&format!("{location}: healthy{use_of_slots}\n"));
+            }
+            text
+        }
+    };
+    output::print(&text)?;
+    Ok(if ok { 0 } else { Code::Found as u8 })
+}
+
+/// Gives back what dead members left. Attaching also resets a segment of an earlier boot. No process is signalled.
+fn repair(location: &Location, trust_foreign: bool) -> Result<Repaired, Failure> {
+    let segment = super::attach(location, trust_foreign, "doctor")?;
+    let looked = segment.look();
+    Ok(Repaired {
+        dead: looked.dead,
+        reclaimed: looked.reclaimed,
+    })
+}
+
+/// What is to be said of the file rather than of what is in it.
+fn surroundings(observer: &Observer, location: &Location) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if observer.segment_gone() {
+        findings.push(Finding::of_segment(
+            "gone",
+            Level::Problem,
+            "its file was removed or replaced just now; look again",
+        ));
+    }
+    if let Some(stays) = location.cleared_at_logout() {
+        let text = format!(
+            "your last log-out deletes it (RemoveIPC of logind); one below {} stays, see SHMSCHED_DIR",
+            stays.display()
+        );
+        findings.push(Finding::of_segment("cleared-at-logout", Level::Note, text));
+    }
+    findings
+}

@@ -1,0 +1,85 @@
+//! `list`: the segments of the directory.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+
+use shmsched::{Location, OpenError};
+
+use crate::cli::List;
+use crate::exit::{Code, Failure, Outcome};
+use crate::output::{self, json, table};
+
+pub fn list(arguments: &List) -> Outcome {
+    let directory = Location::directory();
+    let mut names: Vec<OsString> = match std::fs::read_dir(&directory) {
+        // What begins with a dot is no name, but perhaps a segment being made.
+        Ok(entries) => entries
+            .flatten()
+            .map(|entry| entry.file_name())
+            .filter(|name| !name.as_encoded_bytes().starts_with(b"."))
+            .collect(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            let code = if error.kind() == ErrorKind::PermissionDenied {
+                Code::Permission
+            } else {
+                Code::Io
+            };
+            return Err(Failure::new(
+                code,
+                format_args!("cannot read {}: {error}", directory.display()),
+            ));
+        }
+    };
+    names.sort();
+    let segments = names
+        .into_iter()
+        .filter_map(|name| look(&Location::File(directory.join(name))))
+        .collect::<Vec<_>>();
+    let text = match arguments.json {
+        true => json::text(
+            &json::List::new(directory.to_string_lossy().into_owned(), segments),
+            json::Form::Pretty,
+        ),
+        false if segments.is_empty() => format!(
+            "no segments in {}\n",
+            output::escaped(&directory.to_string_lossy())
+        ),
+        false => table::list(&segments),
+    };
+    output::print(&text)?;
+    Ok(0)
+}
+
+/// One line of the list; nothing for a file that is gone by now.
+fn look(location: &Location) -> Option<json::Listed> {
+    let mut listed = json::Listed {
+        name: location.name(),
+        path: location.path().to_string_lossy().into_owned(),
+        concurrency: None,
+        running: None,
+        waiters: None,
+        members: None,
+        error: None,
+    };
+    let mut observer = match super::observer(location, false) {
+        Ok(observer) => observer,
+        Err(OpenError::NotFound) => return None,
+        Err(error) => {
+            listed.error = Some(error.to_string());
+            return Some(listed);
+        }
+    };
+    match observer.snapshot() {
+        Ok(snapshot) => {
+            listed.members = Some(snapshot.segment.members_used);
+            if let Some(scheduler) = snapshot.scheduler {
+                listed.concurrency = scheduler.concurrency;
+                listed.running = Some(scheduler.running);
+                listed.waiters = Some(scheduler.waiters);
+            }
+        }
+        Err(error) => listed.error = Some(error.to_string()),
+    }
+    Some(listed)
+}

@@ -1,0 +1,160 @@
+//! What goes to stdout: text that is safe to show, and writing that never panics.
+
+pub mod json;
+pub mod table;
+
+use std::io::{self, ErrorKind, Write};
+
+use crate::exit::{Code, Failure};
+
+/// Whether the reader is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// It may read more.
+    Listens,
+    /// It has closed the pipe: stop, quietly, as after success.
+    Gone,
+}
+
+/// Writes to stdout, at once.
+pub fn print(text: &str) -> Result<Reader, Failure> {
+    let mut out = io::stdout().lock();
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What the outcome of a write to stdout means.
+pub fn written(outcome: io::Result<()>) -> Result<Reader, Failure> {
+    match outcome {
+        Ok(()) => Ok(Reader::Listens),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(Failure::new(
+            Code::Io,
+            format_args!("cannot write to standard output: {error}"),
+        )),
+    }
+}
+
+/// The text with control characters written out, so that it keeps to its line and does nothing to a terminal.
+pub fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => safe.extend(c.escape_default()),
+            false => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// At most `most` characters, with an ellipsis if there were more.
+pub fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some(_) => text
+            .chars()
+            .take(most.saturating_sub(3))
+            .chain("...".chars())
+            .collect(),
+    }
+}
+
+/// A time in milliseconds, for people: `850ms`, `12.3s`, `4m05s`, `3h12m`, `5d03h`.
+pub fn time(ms: u64) -> String {
+    let seconds = ms / 1_000;
+    match seconds {
+        0 => format!("{ms}ms"),
+        1..60 => format!("{seconds}.{}s", ms % 1_000 / 100),
+        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// A number of bytes, for people.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    match UNITS.into_iter().find(|(unit, _)| count >= *unit) {
+        Some((unit, name)) => format!("{}.{} {name}", count / unit, count % unit * 10 / unit),
+        None => format!("{count} B"),
+    }
+}
+
+/// A count and its noun.
+pub fn counted(count: u64, noun: &str) -> String {
+    let plural = match (count, noun) {
+        (1, _) => "",
+        (_, noun) if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{count} {noun}{plural}")
+}
+
+/// A limit, for people.
+pub fn limit(limit: Option<u32>) -> String {
+    limit.map_or("unlimited".into(), |limit| limit.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_written_out() {
+        // case 57
+        assert_eq!(
+            escaped("a\u{1b}[31m\n\u{9b}z\u{7f}"),
+            "a\\u{1b}[31m\\n\\u{9b}z\\u{7f}"
+        );
+        assert_eq!(escaped("d\u{e9}j\u{e0} vu"), "d\u{e9}j\u{e0} vu");
+    }
+
+    #[test]
+    fn times_and_sizes() {
+        let times = [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1_000, "1.0s"),
+            (59_999, "59.9s"),
+            (245_000, "4m05s"),
+            (11_520_000, "3h12m"),
+            (442_800_000, "5d03h"),
+        ];
+        for (ms, text) in times {
+            assert_eq!(time(ms), text);
+        }
+        assert!(time(u64::MAX).ends_with('h'));
+        for (count, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_500, "1.5 kB"),
+            (1_048_576, "1.0 MB"),
+            (u64::MAX, "18446744073.7 GB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+        assert_eq!(
+            counted(1, "slot") + &counted(2, "process"),
+            "1 slot2 processes"
+        );
+    }
+
+    #[test]
+    fn long_text_is_cut_at_characters() {
+        assert_eq!(shortened("\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}", 4), "\u{e9}...");
+        assert_eq!(shortened("abcd", 4), "abcd");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        assert_eq!(
+            written(Err(ErrorKind::BrokenPipe.into())).unwrap(),
+            Reader::Gone
+        );
+        assert_eq!(
+            written(Err(ErrorKind::StorageFull.into()))
+                .unwrap_err()
+                .code,
+            74
+        );
+    }
+}

@@ -1,0 +1,437 @@
+//! The JSON documents of `inspect`, `list` and `doctor`: stable keys, `"schema": 1`, integers that JavaScript reads exactly.
+//!
+//! `inspect` (absent gates are `null`, as is an unlimited `concurrency`):
+//!
+//! ```json
+//! { "schema": 1,
+//!   "segment":   {"name", "path", "id", "format", "bytes", "boot": "current"|"earlier",
+//!                 "members": {"used", "capacity"}, "records": {"used", "capacity"}},
+//!   "scheduler": {"concurrency", "running", "running_raw", "waiters", "head_wait_ms"|null,
+//!                 "targets": {"lowest", .. "highest"}, "queued": {"lowest", .. "highest"},
+//!                 "admitted", "released", "deferred", "completed", "cancelled", "lost", "reclaimed"},
+//!   "limiter":   null, "pacer": null,
+//!   "members":   [{"member", "pid", "pid_namespace": "same"|"other", "command",
+//!                  "state": "alive"|"stopped"|"exiting"|"orphaned"|"dead", "age_ms", "held", "held_ms"|null,
+//!                  "waiting": [{"gate", "priority"|null, "amount", "since_ms", "position",
+//!                               "state": "asleep"|"called"|"lapsed"}]}] }
+//! ```
+//!
+//! `list` (`error` tells why the rest of an entry is `null`; otherwise it is `null` itself):
+//!
+//! ```json
+//! { "schema": 1, "directory",
+//!   "segments": [{"name", "path", "concurrency", "running", "waiters", "members", "error"}] }
+//! ```
+//!
+//! `doctor` (`member` and `pid` are `null` if a finding is of the segment; `repaired` is `null` without --repair):
+//!
+//! ```json
+//! { "schema": 1, "segment": {"name", "path", "id"}, "ok",
+//!   "repaired": {"dead", "reclaimed"},
+//!   "findings": [{"kind", "level": "problem"|"note", "member", "pid", "text"}] }
+//! ```
+//!
+//! Invalid UTF-8 comes out as U+FFFD, control characters as `\u00XX`.
+
+use serde::{Serialize, Serializer};
+use shmsched::{
+    Gate, MemberInfo, MemberState, PlaceState, Priority, SchedulerInfo, SegmentInfo, Snapshot,
+    WaitingInfo,
+};
+
+/// The number of the schema; it grows when a key goes or changes its meaning, not when one is added.
+const SCHEMA: u32 = 1;
+
+/// The largest integer that a double holds exactly, 2^53 - 1. Counters stop there.
+const LARGEST: u64 = (1 << 53) - 1;
+
+/// How a document is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Over many lines.
+    Pretty,
+    /// In one line.
+    Line,
+}
+
+/// A document as text, with a line feed at its end.
+pub fn text(document: &impl Serialize, form: Form) -> String {
+    let text = match form {
+        Form::Pretty => serde_json::to_string_pretty(document),
+        Form::Line => serde_json::to_string(document),
+    };
+    let mut text = text.expect("strings, numbers and lists of them always serialize");
+    text.push('\n');
+    // serde_json escapes what JSON demands; these can still move a cursor. They only occur inside strings.
+    match text.contains(is_late_control) {
+        false => text,
+        true => text
+            .chars()
+            .map(|c| {
+                if is_late_control(c) {
+                    format!("\\u{:04x}", c as u32)
+                } else {
+                    c.to_string()
+                }
+            })
+            .collect(),
+    }
+}
+
+fn is_late_control(c: char) -> bool {
+    ('\u{7f}'..='\u{9f}').contains(&c)
+}
+
+/// The document of `inspect`.
+#[derive(Serialize)]
+pub struct Inspect<'a> {
+    schema: u32,
+    segment: Segment<'a>,
+    scheduler: Option<Scheduler>,
+    limiter: Option<()>,
+    pacer: Option<()>,
+    members: Vec<Member<'a>>,
+}
+
+#[derive(Serialize)]
+struct Segment<'a> {
+    name: &'a str,
+    path: String,
+    id: String,
+    format: u32,
+    bytes: Int,
+    boot: &'static str,
+    members: Usage,
+    records: Usage,
+}
+
+#[derive(Serialize)]
+struct Usage {
+    used: u32,
+    capacity: u32,
+}
+
+#[derive(Serialize)]
+struct Scheduler {
+    concurrency: Option<u32>,
+    running: u32,
+    running_raw: i32,
+    waiters: u32,
+    head_wait_ms: Option<Int>,
+    targets: ByPriority<Option<u32>>,
+    queued: ByPriority<Int>,
+    admitted: Int,
+    released: Int,
+    deferred: Int,
+    completed: Int,
+    cancelled: Int,
+    lost: Int,
+    reclaimed: Int,
+}
+
+#[derive(Serialize)]
+struct Member<'a> {
+    member: u32,
+    pid: u32,
+    pid_namespace: &'static str,
+    command: &'a str,
+    state: &'static str,
+    age_ms: Int,
+    held: u32,
+    held_ms: Option<Int>,
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Serialize)]
+struct Waiting {
+    gate: &'static str,
+    priority: Option<&'static str>,
+    amount: u32,
+    since_ms: Int,
+    position: u32,
+    state: &'static str,
+}
+
+/// An integer of 64 bits, written as at most [`LARGEST`].
+#[derive(Clone, Copy)]
+struct Int(u64);
+
+impl Serialize for Int {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0.min(LARGEST))
+    }
+}
+
+/// One value per priority, lowest first, by name.
+struct ByPriority<T>([T; 7]);
+
+impl<T: Serialize> Serialize for ByPriority<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(
+            Priority::ALL
+                .iter()
+                .map(|priority| priority.name())
+                .zip(&self.0),
+        )
+    }
+}
+
+impl<'a> Inspect<'a> {
+    pub fn new(snapshot: &'a Snapshot) -> Inspect<'a> {
+        Inspect {
+            schema: SCHEMA,
+            segment: Segment::new(&snapshot.segment),
+            scheduler: snapshot.scheduler.as_ref().map(Scheduler::new),
+            limiter: None,
+            pacer: None,
+            members: snapshot.members.iter().map(Member::new).collect(),
+        }
+    }
+}
+
+impl<'a> Segment<'a> {
+    fn new(info: &'a SegmentInfo) -> Segment<'a> {
+        Segment {
+            name: &info.name,
+            path: info.path.to_string_lossy().into_owned(),
+            id: id(&info.id),
+            format: info.format,
+            bytes: Int(info.bytes),
+            boot: if info.boot_is_current {
+                "current"
+            } else {
+                "earlier"
+            },
+            members: Usage {
+                used: info.members_used,
+                capacity: info.members_capacity,
+            },
+            records: Usage {
+                used: info.records_used,
+                capacity: info.records_capacity,
+            },
+        }
+    }
+}
+
+impl Scheduler {
+    fn new(info: &SchedulerInfo) -> Scheduler {
+        Scheduler {
+            concurrency: info.concurrency,
+            running: info.running,
+            running_raw: info.running_raw,
+            waiters: info.waiters,
+            head_wait_ms: info.head_wait_ms.map(Int),
+            targets: ByPriority(info.targets),
+            queued: ByPriority(info.queued.map(Int)),
+            admitted: Int(info.admitted),
+            released: Int(info.released),
+            deferred: Int(info.deferred),
+            completed: Int(info.completed),
+            cancelled: Int(info.cancelled),
+            lost: Int(info.lost),
+            reclaimed: Int(info.reclaimed),
+        }
+    }
+}
+
+impl<'a> Member<'a> {
+    fn new(info: &'a MemberInfo) -> Member<'a> {
+        Member {
+            member: info.member,
+            pid: info.pid,
+            pid_namespace: if info.same_namespace { "same" } else { "other" },
+            command: &info.command,
+            state: state(info.state),
+            age_ms: Int(info.age_ms),
+            held: info.held,
+            held_ms: info.held_ms.map(Int),
+            waiting: info.waiting.iter().map(Waiting::new).collect(),
+        }
+    }
+}
+
+impl Waiting {
+    fn new(info: &WaitingInfo) -> Waiting {
+        Waiting {
+            gate: match info.gate {
+                Gate::Scheduler => "scheduler",
+                Gate::Limiter => "limiter",
+                Gate::Pacer => "pacer",
+                _ => "other",
+            },
+            priority: info.priority.map(Priority::name),
+            amount: info.amount,
+            since_ms: Int(info.since_ms),
+            position: info.position,
+            state: match info.state {
+                PlaceState::Asleep => "asleep",
+                PlaceState::Called => "called",
+                PlaceState::Lapsed => "lapsed",
+            },
+        }
+    }
+}
+
+/// The word for a member's state, in tables too.
+pub fn state(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Alive => "alive",
+        MemberState::Stopped => "stopped",
+        MemberState::Exiting => "exiting",
+        MemberState::Orphaned => "orphaned",
+        MemberState::Dead => "dead",
+        _ => "other",
+    }
+}
+
+/// A segment id as text, in tables too.
+pub fn id(id: &[u8; 16]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The document of `list`.
+#[derive(Serialize)]
+pub struct List {
+    schema: u32,
+    directory: String,
+    segments: Vec<Listed>,
+}
+
+#[derive(Serialize)]
+pub struct Listed {
+    pub name: String,
+    pub path: String,
+    pub concurrency: Option<u32>,
+    pub running: Option<u32>,
+    pub waiters: Option<u32>,
+    pub members: Option<u32>,
+    pub error: Option<String>,
+}
+
+impl List {
+    pub fn new(directory: String, segments: Vec<Listed>) -> List {
+        List {
+            schema: SCHEMA,
+            directory,
+            segments,
+        }
+    }
+}
+
+/// The document of `doctor`.
+#[derive(Serialize)]
+pub struct Doctor<'a, F> {
+    schema: u32,
+    segment: Patient<'a>,
+    ok: bool,
+    repaired: Option<Repaired>,
+    findings: &'a [F],
+}
+
+#[derive(Serialize)]
+struct Patient<'a> {
+    name: &'a str,
+    path: String,
+    id: String,
+}
+
+#[derive(Clone, Copy, Serialize)]
+pub struct Repaired {
+    pub dead: u32,
+    pub reclaimed: u32,
+}
+
+impl<'a, F: Serialize> Doctor<'a, F> {
+    pub fn new(
+        info: &'a SegmentInfo,
+        ok: bool,
+        repaired: Option<Repaired>,
+        findings: &'a [F],
+    ) -> Doctor<'a, F> {
+        let segment = Patient {
+            name: &info.name,
+            path: info.path.to_string_lossy().into_owned(),
+            id: id(&info.id),
+        };
+        Doctor {
+            schema: SCHEMA,
+            segment,
+            ok,
+            repaired,
+            findings,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::table::samples;
+
+    /// Key by key, in order: the promise to scripts.
+    #[test]
+    fn the_document_of_inspect() {
+        let snapshot = samples::busy();
+        let expected = r#"{"schema":1,"segment":{"name":"thumbs","path":"/dev/shm/shmsched-0/thumbs","id":"000102030405060708090a0b0c0d0e0f","format":1,"bytes":1048576,"boot":"current","members":{"used":2,"capacity":1024},"records":{"used":3,"capacity":4096}},"scheduler":{"concurrency":2,"running":2,"running_raw":2,"waiters":1,"head_wait_ms":1500,"targets":{"lowest":1,"lower":2,"low":2,"normal":2,"high":2,"higher":2,"highest":2},"queued":{"lowest":0,"lower":0,"low":0,"normal":1,"high":0,"higher":0,"highest":0},"admitted":9007199254740991,"released":40,"deferred":7,"completed":4,"cancelled":1,"lost":1,"reclaimed":3},"limiter":null,"pacer":null,"members":[{"member":0,"pid":101,"pid_namespace":"same","command":"sleep 60","state":"alive","age_ms":61000,"held":2,"held_ms":60000,"waiting":[]},{"member":1,"pid":102,"pid_namespace":"other","command":"a\u001b[31m\u009b\ufffd b","state":"stopped","age_ms":2000,"held":0,"held_ms":null,"waiting":[{"gate":"scheduler","priority":"normal","amount":1,"since_ms":1500,"position":1,"state":"asleep"}]}]}"#;
+        let expected = expected.replace("\\ufffd", "\u{fffd}") + "\n";
+        assert_eq!(text(&Inspect::new(&snapshot), Form::Line), expected);
+
+        let pretty = text(&Inspect::new(&snapshot), Form::Pretty);
+        let (line, pretty): (serde_json::Value, serde_json::Value) = (
+            serde_json::from_str(&expected).unwrap(),
+            serde_json::from_str(&pretty).unwrap(),
+        );
+        assert_eq!(line, pretty);
+        assert_eq!(line["members"][1]["command"], "a\u{1b}[31m\u{9b}\u{fffd} b");
+    }
+
+    #[test]
+    fn unlimited_and_absent_are_null() {
+        let mut snapshot = samples::busy();
+        let scheduler = snapshot.scheduler.as_mut().unwrap();
+        (
+            scheduler.concurrency,
+            scheduler.targets,
+            scheduler.head_wait_ms,
+        ) = (None, [None; 7], None);
+        let document: serde_json::Value =
+            serde_json::from_str(&text(&Inspect::new(&snapshot), Form::Line)).unwrap();
+        for path in [
+            "/scheduler/concurrency",
+            "/scheduler/targets/highest",
+            "/scheduler/head_wait_ms",
+            "/limiter",
+        ] {
+            assert_eq!(
+                document.pointer(path),
+                Some(&serde_json::Value::Null),
+                "{path}"
+            );
+        }
+        snapshot.scheduler = None;
+        assert!(text(&Inspect::new(&snapshot), Form::Line).contains(r#""scheduler":null"#));
+    }
+
+    #[test]
+    fn the_document_of_list() {
+        let listed = |name: &str, error: Option<&str>| {
+            let fine = error.is_none();
+            Listed {
+                name: name.into(),
+                path: format!("/d/{name}"),
+                concurrency: fine.then_some(4),
+                running: fine.then_some(1),
+                waiters: fine.then_some(0),
+                members: fine.then_some(1),
+                error: error.map(str::to_owned),
+            }
+        };
+        let list = List::new(
+            "/d".into(),
+            vec![listed("a", None), listed("b", Some("not a segment"))],
+        );
+        let expected = r#"{"schema":1,"directory":"/d","segments":[{"name":"a","path":"/d/a","concurrency":4,"running":1,"waiters":0,"members":1,"error":null},{"name":"b","path":"/d/b","concurrency":null,"running":null,"waiters":null,"members":null,"error":"not a segment"}]}"#;
+        assert_eq!(text(&list, Form::Line), format!("{expected}\n"));
+    }
+}
