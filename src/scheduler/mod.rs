@@ -603,7 +603,7 @@ impl Scheduler {
         }
         attachment.give_all_back();
         attachment.raw_held.put(0);
-        attachment.fail_everybody(true);
+        attachment.shut_down();
         attachment.advance_after_freeing();
     }
 
