@@ -1,3 +1,17 @@
-//! The public API in one process: scheduler, permits, errors, cancellation.
+//! The public API in one process, one module per group of docs/conformance.md and some for what crosses them.
 
+mod admission;
 mod basics;
+mod callbacks;
+mod construction;
+mod errors;
+mod futures;
+mod lottery;
+mod permits;
+mod priorities;
+mod run;
+mod send_sync;
+mod shared;
+mod stats;
+mod support;
+mod threads;
