@@ -150,7 +150,9 @@ pub fn inherit(record: &Record, estate: &U64, inert: impl Fn() -> bool) -> u32 {
     }
     let before = Word(record.word.peek());
     let open = before.next(before.net().wrapping_add(found));
-    record.word.poke(open.0);
+    if !super::mutant("ledger-open") {
+        record.word.poke(open.0);
+    }
     light_fence(); // pair: dispose
     let taken = !inert() && estate.replace(seen.0, seen.next(0).0).is_ok();
     let net = if taken { open.net() } else { before.net() };

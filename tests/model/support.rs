@@ -1,0 +1,362 @@
+//! A segment without a mapping, and the drivers that the library has in `segment::look` and `scheduler::wait`, less
+//! clocks, files and the process's own queue.
+
+use loom::sync::{Condvar, Mutex};
+use shmsched::model::layout::{LANES, Member, Place, Record, SchedulerCold, SchedulerHot};
+use shmsched::model::protocol::ledger::{self, Books, Picture, Refused, Word};
+use shmsched::model::protocol::line::{Doing, Line, Mark, Seat};
+use shmsched::model::protocol::mutant;
+use shmsched::model::protocol::roster::{self, Owner, Status};
+use shmsched::model::protocol::scheduler::{Gate, Limits, Moment, Outlook};
+use shmsched::model::words::{I32, U32, U64};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+/// The lane that everybody stands in.
+pub const LANE: usize = 0;
+
+/// Explores a model; how far is set by `LOOM_MAX_PREEMPTIONS`, two if it is not.
+pub fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
+    explore_at_least(2, name, model);
+}
+
+/// Explores a model that is small enough for more preemptions, and needs them.
+pub fn explore_at_least(preemptions: usize, name: &str, model: impl Fn() + Send + Sync + 'static) {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.max(Some(preemptions));
+    builder.max_branches = 100_000;
+    let counted = runs.clone();
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    println!("{name}: {} interleavings", runs.load(Ordering::Relaxed));
+}
+
+/// Starts a thread of a model.
+pub fn thread<T: 'static>(
+    world: &Arc<World>,
+    f: impl FnOnce(&World) -> T + 'static,
+) -> loom::thread::JoinHandle<T> {
+    let world = world.clone();
+    loom::thread::spawn(move || f(&world))
+}
+
+/// The word a member's sleeper sleeps on. The mutex stands for the kernel's bucket lock, so that comparing and falling
+/// asleep are one step.
+#[derive(Default)]
+pub struct Bell {
+    word: U32,
+    bucket: Mutex<()>,
+    sleepers: Condvar,
+}
+
+impl Bell {
+    pub fn heard(&self) -> u32 {
+        self.word.get()
+    }
+
+    pub fn sleep(&self, heard: u32) {
+        let bucket = self.bucket.lock().unwrap();
+        if self.word.get() == heard {
+            drop(self.sleepers.wait(bucket).unwrap());
+        }
+    }
+
+    pub fn ring(&self) {
+        self.word.add(1);
+        let _bucket = self.bucket.lock().unwrap();
+        self.sleepers.notify_all();
+    }
+}
+
+/// A segment with a Scheduler. Member `i` writes record `i`; further records belong to member 0.
+pub struct World {
+    pub hot: SchedulerHot,
+    pub cold: SchedulerCold,
+    pub roster: Vec<Member>,
+    pub records: Vec<Record>,
+    bits: Vec<U64>,
+    places: Vec<Place>,
+    bells: Vec<Bell>,
+    /// 1: the kernel let go of the member's lock.
+    dead: Vec<U32>,
+    /// Slots surely held; no word of the segment.
+    held: AtomicI32,
+}
+
+impl World {
+    /// A segment of `members`, all attached, with `concurrency` slots.
+    pub fn new(members: usize, concurrency: i32) -> World {
+        World::with(members, members, concurrency, false)
+    }
+
+    /// The same with further records.
+    pub fn with_records(members: usize, records: usize, concurrency: i32) -> World {
+        World::with(members, records, concurrency, false)
+    }
+
+    /// The same with a line of one lane.
+    pub fn with_line(members: usize, records: usize, concurrency: i32) -> World {
+        World::with(members, records, concurrency, true)
+    }
+
+    fn with(members: usize, records: usize, concurrency: i32, line: bool) -> World {
+        let some = |n: usize| if line { n } else { 0 };
+        let world = World {
+            hot: SchedulerHot {
+                concurrency: I32::new(concurrency),
+                targets: std::array::from_fn(|_| I32::new(-1)),
+                ..SchedulerHot::default()
+            },
+            cold: SchedulerCold::default(),
+            roster: (0..members).map(|_| Member::default()).collect(),
+            records: (0..records).map(|_| Record::default()).collect(),
+            bits: (0..some(1)).map(|_| U64::new(0)).collect(),
+            places: (0..some((members - 1) * LANES + 1))
+                .map(|_| Place::default())
+                .collect(),
+            bells: (0..some(members)).map(|_| Bell::default()).collect(),
+            dead: (0..members).map(|_| U32::new(0)).collect(),
+            held: AtomicI32::new(0),
+        };
+        for member in &world.roster {
+            assert_eq!(roster::claim(member), Some(1));
+        }
+        for (at, record) in world.records.iter().enumerate() {
+            let member = if at < members { at as u32 } else { 0 };
+            record.owner.put(owner(member, 1));
+        }
+        world
+    }
+
+    pub fn books(&self) -> Books<'_> {
+        let (common, leased) = self.records.split_at(self.roster.len());
+        Books {
+            roster: &self.roster,
+            common,
+            leased,
+            running: &self.hot.running,
+            estate: &self.cold.estate,
+        }
+    }
+
+    pub fn line(&self) -> Line<'_> {
+        Line {
+            summary: &self.hot.summary,
+            hurry: &self.hot.hurry,
+            waiters: &self.hot.waiters,
+            ticket: &self.cold.ticket,
+            bits: &self.bits,
+            words: 1,
+            places: &self.places,
+            roster: &self.roster,
+        }
+    }
+
+    // Taking and giving.
+
+    /// One try to take `k` slots under the limit, as a newcomer does.
+    pub fn take(&self, record: usize, k: u32) -> bool {
+        let bound = self.hot.concurrency.peek() as u32;
+        let taken =
+            ledger::take(&self.records[record], &self.hot.running, k, bound, || false).is_ok();
+        if taken {
+            self.has_taken(k);
+        }
+        taken
+    }
+
+    fn has_taken(&self, k: u32) {
+        let held = self.held.fetch_add(k as i32, Ordering::Relaxed) + k as i32;
+        assert!(held <= self.hot.concurrency.peek(), "over the limit");
+    }
+
+    /// Gives `k` slots back and calls who is next.
+    pub fn give(&self, record: usize, k: u32) {
+        self.held.fetch_sub(k as i32, Ordering::Relaxed);
+        ledger::give(&self.records[record], &self.hot.running, k, || false);
+        self.advance(None, 0);
+    }
+
+    // Looking for the dead, as `segment::look` does.
+
+    /// The member's process ends; what its threads wrote is written.
+    pub fn die(&self, member: u32) {
+        self.dead[member as usize].put(1);
+    }
+
+    /// Somebody locks the byte of the member's slot.
+    pub fn revive(&self, member: u32) {
+        self.dead[member as usize].put(0);
+    }
+
+    /// Marks the dead GONE.
+    pub fn bury(&self) {
+        for (member, dead) in self.roster.iter().zip(&self.dead) {
+            if let Some(generation) = Status(member.status.get()).live()
+                && dead.get() != 0
+            {
+                roster::retire(member, generation);
+            }
+        }
+    }
+
+    /// One look: the dead, the picture, and what they left into the estate. `check` sees the picture before.
+    pub fn look(&self, check: impl FnOnce(&Picture)) -> bool {
+        self.bury();
+        let picture = self.books().look();
+        if let Some(picture) = &picture {
+            check(picture);
+            self.books().adopt(picture);
+        }
+        picture.is_some()
+    }
+
+    /// Gives the estate back through a record. Returns how much.
+    pub fn give_estate_back(&self, record: usize) -> u32 {
+        let record = &self.records[record];
+        let found = ledger::inherit(record, &self.cold.estate, || false);
+        if found != 0 {
+            ledger::give_inherited(record, &self.hot.running, found, || false);
+        }
+        found
+    }
+
+    /// So much is in the estate already.
+    pub fn leave_behind(&self, slots: u32) {
+        self.hot.running.add(slots as i32);
+        self.cold.estate.add(u64::from(slots));
+    }
+
+    /// Nobody runs any more: a last look finds whatever is left, and then everything is free.
+    pub fn settle_up(&self, record: usize) {
+        assert!(self.look(|_| ()), "nobody changes anything");
+        self.give_estate_back(record);
+        self.assert_all_free();
+    }
+
+    pub fn assert_all_free(&self) {
+        assert_eq!(self.hot.running.get(), 0, "RUNNING");
+        assert_eq!(estate(self), 0, "estate");
+        let picture = self.books().look().expect("nobody changes anything");
+        assert_eq!(picture.living(), 0, "held by the living");
+        for member in 0..self.roster.len() {
+            if Status(picture.status[member]).live().is_some() {
+                assert_eq!(picture.held[member], 0, "net of member {member}");
+                assert!(!picture.busy[member]);
+            }
+        }
+    }
+
+    // The line, as `scheduler::wait` uses it.
+
+    /// Calls who is next.
+    pub fn advance(&self, me: Option<u32>, ms: u32) -> Outlook {
+        if self.bells.is_empty() || self.hot.summary.get() == 0 {
+            return Outlook::default();
+        }
+        let gate = Gate {
+            hot: &self.hot,
+            line: self.line(),
+        };
+        let moment = Moment {
+            now: 0,
+            ms,
+            draw: None,
+        };
+        gate.advance(me.map(|me| (me, LANE)), moment, &mut |member, _| {
+            self.ring(member);
+        })
+    }
+
+    pub fn ring(&self, member: u32) {
+        self.bells[member as usize].ring();
+    }
+
+    pub fn bell(&self, member: u32) -> &Bell {
+        &self.bells[member as usize]
+    }
+
+    pub fn join(&self, member: u32, amount: u32) {
+        let seat = Seat {
+            amount,
+            bound: u32::MAX,
+            since: 0,
+        };
+        self.line().join(member, 1, LANE, seat);
+    }
+
+    /// Leaves the line, served or not; room left to this place is somebody's.
+    pub fn leave(&self, member: u32) {
+        self.line().leave(member, 1, LANE);
+        if !mutant("leave-without-advance") {
+            self.advance(None, 0);
+        }
+    }
+
+    /// One try of a member's waiter: sleep, look, take. Whoever took leaves the line next.
+    pub fn attempt(&self, member: u32, amount: u32, ms: u32) -> bool {
+        let line = self.line();
+        for _ in 0..64 {
+            if !line.is_announced(member, LANE) {
+                line.announce(member, LANE);
+            }
+            let was = line.settle(member, LANE);
+            let outlook = match was.doing() {
+                Doing::Called => Outlook {
+                    turn: Some(was.drawn()),
+                    ..Outlook::default()
+                },
+                _ => self.advance(Some(member), ms),
+            };
+            let Some(drawn) = outlook.turn else {
+                let place = line.place(member, LANE).unwrap();
+                place.watching.put(u32::from(outlook.watches));
+                return false;
+            };
+            let limits = Limits::read(&self.hot);
+            let drawn = drawn || Mark(self.hot.hurry.get()) == Mark::new(member, 1, LANE, true);
+            let bound = limits.bound(LANE, amount, u32::MAX, drawn);
+            let record = &self.records[member as usize];
+            match ledger::take(record, &self.hot.running, amount, bound, || false) {
+                Ok(()) => {
+                    self.has_taken(amount);
+                    return true;
+                }
+                Err(Refused::Full) if mutant("settle") => return false,
+                Err(Refused::Full) => {}
+                Err(Refused::Inert) => unreachable!(),
+            }
+        }
+        panic!("64 rounds lost");
+    }
+
+    /// Waits until the member's place has been served, and leaves the line.
+    pub fn wait_and_leave(&self, member: u32, amount: u32, ms: u32) {
+        self.wait(member, amount, ms);
+        self.leave(member);
+    }
+
+    /// Waits until the member's place has been served.
+    pub fn wait(&self, member: u32, amount: u32, ms: u32) {
+        loop {
+            let heard = self.bell(member).heard();
+            if self.attempt(member, amount, ms) {
+                return;
+            }
+            self.bell(member).sleep(heard);
+        }
+    }
+}
+
+/// A record's owner word.
+pub fn owner(member: u32, generation: u32) -> u64 {
+    Owner { member, generation }.word()
+}
+
+/// Slots in the estate.
+pub fn estate(world: &World) -> u32 {
+    Word(world.cold.estate.get()).net()
+}
