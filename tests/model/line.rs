@@ -213,8 +213,9 @@ fn own_turn(name: &'static str, other: Other) {
             match next_after(world, 1) {
                 Some(0) if queue.get() => {
                     queue.set(false);
-                    world.leave(0);
+                    world.give_up_place(0);
                     drop(queue);
+                    world.settled();
                     world.ring(0);
                 }
                 Some(1) if mutant("own-turn-of-another") => {
@@ -238,7 +239,9 @@ fn own_turn(name: &'static str, other: Other) {
                 }
                 if world.attempt(0, 1, 0) {
                     queue.set(false);
-                    world.leave(0);
+                    world.give_up_place(0);
+                    drop(queue);
+                    world.settled();
                     break;
                 }
                 drop(queue);

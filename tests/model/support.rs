@@ -290,7 +290,17 @@ impl World {
 
     /// Leaves the line, served or not; room left to this place is somebody's.
     pub fn leave(&self, member: u32) {
+        self.give_up_place(member);
+        self.settled();
+    }
+
+    /// The first half of leaving, under the lock of the member's queue.
+    pub fn give_up_place(&self, member: u32) {
         self.line().leave(member, 1, LANE);
+    }
+
+    /// The second half, outside it.
+    pub fn settled(&self) {
         if !mutant("leave-without-advance") {
             self.advance(None, 0);
         }
