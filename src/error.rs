@@ -74,8 +74,8 @@ pub enum CreateError {
     /// A setting is out of its range.
     #[error(transparent)]
     Invalid(#[from] InvalidSettings),
-    /// The file system lacks something a segment needs.
-    #[error("the file system cannot hold a segment: {0}")]
+    /// The file system lacks something a segment needs, or this version lacks a gate that was asked for.
+    #[error("cannot be made: {0}")]
     Unsupported(String),
     /// It was made, or found, but could not be opened.
     #[error(transparent)]

@@ -14,16 +14,16 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 pub use signal_hook::low_level::siginfo::{Cause, Origin};
 
-/// What ends a wait; also what matters in the moment before everything else is watched.
-const ENDING: [c_int; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+/// What ends a wait, and is caught from the start. Other deadly signals have their default effect until a command runs.
+const ENDING: [c_int; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// Everything else that can be passed on to a command, without the real-time signals.
 ///
 /// Not here: SIGKILL and SIGSTOP, which nobody can catch; SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGSYS, which tell of
 /// faults of this very process; SIGPIPE, which the standard library ignores for us and resets for the command.
-const OTHERS: [c_int; 15] = [
-    SIGABRT, SIGALRM, SIGCONT, SIGIO, SIGPROF, SIGPWR, SIGSTKFLT, SIGTSTP, SIGTTIN, SIGTTOU,
-    SIGURG, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+const OTHERS: [c_int; 17] = [
+    SIGUSR1, SIGUSR2, SIGABRT, SIGALRM, SIGCONT, SIGIO, SIGPROF, SIGPWR, SIGSTKFLT, SIGTSTP,
+    SIGTTIN, SIGTTOU, SIGURG, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
 ];
 
 /// Linux has these two; signal-hook does not name them.

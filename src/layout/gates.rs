@@ -71,9 +71,11 @@ shared_record! {
         pub generation: U32,
         /// Slots (tokens) wanted.
         pub amount: U32,
-        /// What the handle adds to the segment's target; `u32::MAX` is nothing.
+        /// What the handle adds to the segment's target; 2147483647 is nothing.
         pub bound: U32,
         /// 1 while its sleeper keeps the short timer of the first two.
         pub watching: U32,
+        /// The handle's own overall limit, which a drawn turn may not pass either; 2147483647 is nothing.
+        pub ceiling: U32,
     }
 }

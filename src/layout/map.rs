@@ -32,6 +32,14 @@ const fn up(n: usize) -> usize {
 }
 
 impl Map {
+    /// Length of the largest segment there can be.
+    pub const LARGEST: u64 = Map::of(Geometry {
+        members: Geometry::MAX_MEMBERS,
+        records: Geometry::MAX_RECORDS,
+        max_waiting: Geometry::MAX_WAITING,
+    })
+    .bytes;
+
     /// The map of a segment of this (checked) geometry. Cannot overflow: the largest geometry makes about 60 MB.
     pub const fn of(geometry: Geometry) -> Map {
         let members = geometry.members as usize;

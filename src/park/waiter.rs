@@ -1,5 +1,6 @@
 //! One caller that waits, as its own process sees it.
 
+use crate::protocol::line::Seat;
 use crate::sys::mutex::Mutex;
 use crate::words::U32;
 use std::task::Waker;
@@ -29,12 +30,27 @@ pub enum Fate {
     Failed,
 }
 
+/// What a caller asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Priority index.
+    pub lane: usize,
+    /// Slots wanted.
+    pub amount: u32,
+    /// What the handle adds to the segment's target.
+    pub bound: u32,
+    /// The handle's own overall limit.
+    pub ceiling: u32,
+}
+
 /// One caller in its process's queue.
 pub struct Waiter {
     /// Slots wanted.
     pub amount: u32,
     /// What the handle adds to the segment's target.
     pub bound: u32,
+    /// The handle's own overall limit.
+    pub ceiling: u32,
     /// Priority index.
     pub lane: usize,
     /// Since when.
@@ -52,18 +68,18 @@ pub struct Waiter {
 
 impl Waiter {
     /// A caller that begins to wait.
-    pub fn new(
-        kind: Kind,
-        lane: usize,
-        amount: u32,
-        bound: u32,
-        since: u64,
-        deadline: Option<u64>,
-    ) -> Waiter {
+    pub fn new(kind: Kind, wish: Wish, since: u64, deadline: Option<u64>) -> Waiter {
+        let Wish {
+            lane,
+            amount,
+            bound,
+            ceiling,
+        } = wish;
         let [fate, called, passed] = [const { U32::new(0) }; 3];
         Waiter {
             amount,
             bound,
+            ceiling,
             lane,
             since,
             deadline,
@@ -71,6 +87,16 @@ impl Waiter {
             fate,
             called,
             passed,
+        }
+    }
+
+    /// What it asks for, as its place says it.
+    pub fn seat(&self) -> Seat {
+        Seat {
+            amount: self.amount,
+            bound: self.bound,
+            ceiling: self.ceiling,
+            since: self.since,
         }
     }
 

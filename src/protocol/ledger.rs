@@ -13,12 +13,14 @@
 //! So the ledger never says less than its thread holds, and [`Books::look`] can tell what the dead left behind:
 //! `RUNNING - sum(net of the living) - estate` is never more than that, and exactly that when no word was odd.
 //!
+//! The tables are read up to high-water marks, which are raised before what lies below them is used: pair `ledger-high`.
+//!
 //! Pairs: `ledger-open` (store of step 1 before RUNNING; RUNNING before the second reading of the records) and
 //! `ledger-close` (RUNNING before the store of step 3; first reading of the records before RUNNING).
 
 use super::roster::{Owner, Status};
 use crate::layout::{Member, Record};
-use crate::words::{I32, U64, light_fence};
+use crate::words::{I32, U32, U64, light_fence};
 
 /// A record's word or the estate: a sequence number and a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,12 +195,14 @@ pub fn give_sum(common: &Record, running: &I32, sum: u32) {
 /// What a look needs to see.
 #[derive(Clone, Copy)]
 pub struct Books<'a> {
-    /// Member slots that were ever used.
+    /// All member slots.
     pub roster: &'a [Member],
-    /// The members' common records, one per slot of `roster`.
-    pub common: &'a [Record],
-    /// Leased records that were ever used.
-    pub leased: &'a [Record],
+    /// All records: the members' common ones, one per slot of `roster`, then those leased to threads.
+    pub records: &'a [Record],
+    /// One more than the highest member slot ever used.
+    pub members_high: &'a U32,
+    /// One more than the highest record ever used.
+    pub records_high: &'a U32,
     /// The RUNNING word.
     pub running: &'a I32,
     /// The estate.
@@ -237,21 +241,33 @@ impl Picture {
     }
 }
 
-impl Books<'_> {
-    fn records(&self) -> impl Iterator<Item = &Record> {
-        self.common.iter().chain(self.leased)
+impl<'a> Books<'a> {
+    /// The tables up to the marks: member slots, their common records, leased records.
+    fn used(&self) -> (&'a [Member], &'a [Record], &'a [Record]) {
+        let all = self.roster.len();
+        let members = (self.members_high.get() as usize).min(all);
+        let (common, leased) = self.records.split_at(all.min(self.records.len()));
+        let high = (self.records_high.get() as usize).saturating_sub(all);
+        let members = members.min(common.len());
+        (
+            &self.roster[..members],
+            &common[..members],
+            &leased[..high.min(leased.len())],
+        )
     }
 
     /// Reads the books twice around RUNNING; `None` if they changed meanwhile.
     pub fn look(&self) -> Option<Picture> {
         let mut picture = Picture::default();
-        let mut words = Vec::with_capacity(self.common.len() + self.leased.len());
+        let (roster, common, leased) = self.used();
+        let records = || common.iter().chain(leased);
+        let mut words = Vec::with_capacity(common.len() + leased.len());
         picture
             .status
-            .extend(self.roster.iter().map(|member| member.status.get()));
+            .extend(roster.iter().map(|member| member.status.get()));
         picture.held.resize(picture.status.len(), 0);
         picture.busy.resize(picture.status.len(), false);
-        for record in self.records() {
+        for record in records() {
             let owner = record.owner.get();
             let word = if owner == 0 { 0 } else { record.word.get() }; // pair: ledger-close
             words.push((owner, word));
@@ -268,18 +284,24 @@ impl Books<'_> {
                 picture.busy[at] |= Word(word).is_odd();
             }
         }
-        picture.running = self.running.get(); // pairs: ledger-open, ledger-close
+        picture.running = self.running.get(); // pairs: ledger-open, ledger-close, ledger-high
         picture.estate = self.estate.get();
         if super::mutant("look-once") {
             return Some(picture);
         }
-        for (record, (owner, word)) in self.records().zip(&words) {
+        for (record, (owner, word)) in records().zip(&words) {
             if record.owner.get() != *owner || *owner != 0 && record.word.get() != *word {
                 return None; // pair: ledger-open
             }
         }
-        let same = self
-            .roster
+        // Whoever is in RUNNING had raised the marks over its record before: pair ledger-high.
+        let (members, _, rest) = self.used();
+        if !super::mutant("look-low")
+            && (members.len() != roster.len() || rest.len() != leased.len())
+        {
+            return None;
+        }
+        let same = roster
             .iter()
             .zip(&picture.status)
             .all(|(member, status)| member.status.get() == *status);

@@ -129,6 +129,8 @@ pub struct Seat {
     pub amount: u32,
     /// What its handle adds to the segment's target.
     pub bound: u32,
+    /// Its handle's own overall limit.
+    pub ceiling: u32,
     /// Since when it waits.
     pub since: u64,
 }
@@ -194,6 +196,7 @@ impl<'a> Line<'a> {
         place.ticket.swap(0); // readers of the old seat notice: they read the ticket again
         place.amount.poke(seat.amount);
         place.bound.poke(seat.bound);
+        place.ceiling.poke(seat.ceiling);
         place.since.poke(seat.since);
         place.generation.poke(generation);
         let ticket = self.ticket.add(1).wrapping_add(1).max(1);
@@ -346,6 +349,7 @@ impl<'a> Line<'a> {
         let seat = Seat {
             amount: place.amount.get(),
             bound: place.bound.get(),
+            ceiling: place.ceiling.get(),
             since: place.since.get(),
         };
         let state = State(place.state.get());

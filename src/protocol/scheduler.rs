@@ -1,6 +1,6 @@
 //! The Scheduler's decisions: who may be in, and whose turn it is. Pure functions of what was read.
 
-use super::line::{Doing, Entry, Line, Mark};
+use super::line::{Doing, Entry, Line, Mark, Seat};
 use crate::layout::{LANES, SchedulerHot};
 
 /// How long a place that was called may keep silent before it is passed over, in ms.
@@ -34,17 +34,17 @@ impl Limits {
         }
     }
 
-    /// Up to which RUNNING `amount` slots may be taken at this priority by a handle that adds `bound`. A drawn turn
-    /// may pass the target, never the limit.
-    pub fn bound(&self, lane: usize, amount: u32, bound: u32, drawn: bool) -> u32 {
-        let limit = self.concurrency.min(i32::MAX as u32);
+    /// Up to which RUNNING a waiter may be admitted at this priority. A drawn turn may pass the targets, never the
+    /// limit, nor its handle's own.
+    pub fn bound(&self, lane: usize, seat: &Seat, drawn: bool) -> u32 {
+        let limit = self.concurrency.min(seat.ceiling).min(i32::MAX as u32);
         if drawn {
             return limit;
         }
         // A target below the amount delays until nothing else runs; a target of zero leaves it to the draw.
-        match self.targets[lane].min(bound) {
+        match self.targets[lane].min(seat.bound) {
             0 => 0,
-            target => limit.min(target.max(amount)),
+            target => limit.min(target.max(seat.amount)),
         }
     }
 
@@ -163,23 +163,29 @@ fn choose(
 ) -> Option<(usize, bool)> {
     let entry = |position: usize| &view.entries[asleep[position]];
     let fits_limit = |position: usize| taken + i64::from(entry(position).seat.amount) <= limit;
+    let fits_drawn = |position: usize| {
+        let e = entry(position);
+        taken + i64::from(e.seat.amount) <= i64::from(view.limits.bound(e.lane, &e.seat, true))
+    };
     // A winner that bars everybody is next, whoever else there is.
     if view.mark.drawn() {
         let winner = (0..asleep.len()).find(|p| {
             let e = entry(*p);
             view.mark == Mark::new(e.member, e.generation, e.lane, true)
         });
-        if let Some(winner) = winner {
+        if let Some(winner) = winner
+            && (fits_drawn(winner) || !fits_limit(winner))
+        {
             return fits_limit(winner).then_some((winner, true));
         }
     }
     if let Some(draw) = draw {
         let lane = drawn_lane(draw());
         if let Some(head) = (0..asleep.len()).find(|position| entry(*position).lane == lane) {
-            if fits_limit(head) {
+            if fits_drawn(head) {
                 return Some((head, true));
             }
-            if view.now.saturating_sub(entry(head).seat.since) >= PATIENCE_NS {
+            if !fits_limit(head) && view.now.saturating_sub(entry(head).seat.since) >= PATIENCE_NS {
                 *bar = Some(asleep[head]);
                 return None;
             }
@@ -191,9 +197,7 @@ fn choose(
             return None;
         }
         let e = entry(position);
-        let bound = view
-            .limits
-            .bound(e.lane, e.seat.amount, e.seat.bound, false);
+        let bound = view.limits.bound(e.lane, &e.seat, false);
         if taken + i64::from(e.seat.amount) <= i64::from(bound) {
             return Some((position, false));
         }
@@ -218,8 +222,8 @@ pub struct Outlook {
     pub turn: Option<bool>,
     /// It is among the first two, which keep the short timer.
     pub watches: bool,
-    /// It is the very first.
-    pub first: bool,
+    /// Somebody who was called has kept silent for more than 10 ms: he may be dead.
+    pub silent: bool,
 }
 
 /// When it is, and what chance says.
@@ -267,7 +271,11 @@ impl Gate<'_> {
             let plan = plan(view, draw);
             let mine = |at: usize| me == Some((entries[at].member, entries[at].lane));
             outlook.watches = plan.watchers.iter().flatten().any(|at| mine(*at));
-            outlook.first = plan.watchers[0].is_some_and(mine);
+            outlook.silent = entries.iter().any(|entry| {
+                let silent = moment.ms.wrapping_sub(entry.state.ms());
+                entry.state.doing() == Doing::Called
+                    && (NEXT_GRACE_MS..u32::MAX / 2).contains(&silent)
+            });
             let mut again = false;
             for at in &plan.lapses {
                 again |= self.line.lapse(&entries[*at], moment.ms);
@@ -280,6 +288,8 @@ impl Gate<'_> {
                 let e = &entries[at];
                 self.line
                     .mark(Mark::new(e.member, e.generation, e.lane, true));
+                // It may have left before the mark was set, and would not clear it.
+                self.line.tidy_mark();
             }
             for (at, drawn) in &plan.calls {
                 let entry = &entries[*at];

@@ -13,6 +13,7 @@ struct World {
     hot: SchedulerHot,
     ticket: U64,
     estate: U64,
+    high: U32,
     roster: Vec<Member>,
     records: Vec<Record>,
     bits: Vec<U64>,
@@ -51,6 +52,7 @@ impl World {
             hot,
             ticket: U64::new(0),
             estate: U64::new(0),
+            high: U32::new(members as u32),
             roster: (0..members).map(|_| member()).collect(),
             records: (0..members).map(|_| Record::default()).collect(),
             bits: (0..LANES).map(|_| U64::new(0)).collect(),
@@ -90,8 +92,9 @@ impl World {
     fn books(&self) -> Books<'_> {
         Books {
             roster: &self.roster,
-            common: &self.records,
-            leased: &[],
+            records: &self.records,
+            members_high: &self.high,
+            records_high: &self.high,
             running: &self.hot.running,
             estate: &self.estate,
         }
@@ -101,6 +104,7 @@ impl World {
         let seat = Seat {
             amount,
             bound: u32::MAX,
+            ceiling: u32::MAX,
             since: 0,
         };
         self.line().join(member, 1, lane, seat);
@@ -207,6 +211,17 @@ fn what_the_dead_left_is_adopted_once_and_given_back_once() {
         (world.hot.running.get(), world.records[1].reclaimed.get()),
         (1, 3)
     );
+    assert_eq!(world.books().look().unwrap().left_behind(), 0);
+}
+
+#[test]
+fn a_picture_is_dropped_if_a_mark_rose_meanwhile() {
+    let world = World::new(2, 4);
+    world.high.put(1);
+    assert!(ledger::take(&world.records[1], &world.hot.running, 1, 4, never).is_ok());
+    // Nobody raised the mark: that is what a slot beyond it would look like.
+    assert_eq!(world.books().look().unwrap().left_behind(), 1);
+    world.high.put(2);
     assert_eq!(world.books().look().unwrap().left_behind(), 0);
 }
 
@@ -351,6 +366,7 @@ fn entry(member: u32, lane: usize, ticket: u64, amount: u32, bound: u32) -> Entr
     let seat = Seat {
         amount,
         bound,
+        ceiling: u32::MAX,
         since: 0,
     };
     Entry {
@@ -394,6 +410,25 @@ fn a_drawn_turn_passes_its_target_but_not_the_limit() {
             .calls
             .is_empty()
     );
+}
+
+#[test]
+fn a_drawn_turn_respects_its_handles_own_limit_and_holds_up_nobody() {
+    let limits = Limits {
+        concurrency: 4,
+        targets: [4; LANES],
+    };
+    let mut own = entry(0, 2, 1, 1, 1);
+    own.seat.ceiling = 1;
+    let entries = [own, entry(1, 1, 2, 1, u32::MAX)];
+    let mut low = || 120; // names lane 2
+    assert_eq!(
+        plan(view(&entries, 3, &limits), Some(&mut low)).calls,
+        [(1, false)]
+    );
+    let mut late = view(&entries, 3, &limits);
+    late.mark = Mark::new(0, 1, 2, true);
+    assert_eq!(plan(late, None).calls, [(1, false)]);
 }
 
 #[test]
@@ -481,13 +516,13 @@ proptest! {
             taken += i64::from(entries[*at].seat.amount);
             prop_assert!(taken <= i64::from(concurrency));
             let e = &entries[*at];
-            let bound = limits.bound(e.lane, e.seat.amount, e.seat.bound, *drawn);
+            let bound = limits.bound(e.lane, &e.seat, *drawn);
             prop_assert!(taken <= i64::from(bound));
             prop_assert!(with_draw || !drawn);
         }
         if !with_draw {
             for (at, entry) in entries.iter().enumerate().filter(|(at, e)| !seen[*at] && e.state.doing() == Doing::Asleep) {
-                let bound = limits.bound(entry.lane, entry.seat.amount, entry.seat.bound, false);
+                let bound = limits.bound(entry.lane, &entry.seat, false);
                 let fits = taken + i64::from(entry.seat.amount) <= i64::from(bound);
                 let blocked = entries[..at].iter().enumerate().any(|(before, e)| {
                     !seen[before] && e.state.doing() == Doing::Asleep

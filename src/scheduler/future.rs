@@ -56,15 +56,8 @@ impl<'a> Taking<'a> {
         }
         attachment.ensure_helper()?;
         let kind = Kind::Task(Mutex::new(Some(waker.clone())));
-        let bound = scheduler.bounds[self.lane];
-        let waiter = Arc::new(Waiter::new(
-            kind,
-            self.lane,
-            self.amount,
-            bound,
-            now,
-            self.deadline,
-        ));
+        let wish = scheduler.wish(self.lane, self.amount);
+        let waiter = Arc::new(Waiter::new(kind, wish, now, self.deadline));
         attachment.enqueue(&waiter)?;
         self.waiter = Some(waiter);
         attachment.look_if_stale();

@@ -109,7 +109,7 @@ impl Attachment {
                 if now >= round.timer {
                     round.timer = next;
                     round.watches = round.watches.wrapping_add(1);
-                    duty = duty.or(round.first.then_some(round.watches));
+                    duty = duty.or(Some((round.near, round.watches)));
                 }
                 round.timer = round.timer.min(next);
                 until = Some(until.map_or(round.timer, |until: u64| until.min(round.timer)));
@@ -117,8 +117,8 @@ impl Attachment {
             drop(queue);
             let again = !due.is_empty();
             due.deliver(&self);
-            if let Some(watches) = duty {
-                self.watch_duty(true, watches);
+            if let Some((near, watches)) = duty {
+                self.watch_duty(near, watches);
             }
             if !again {
                 let bits = NonZeroU32::new(bits).unwrap_or(helper_bit());
@@ -151,11 +151,11 @@ impl Attachment {
                 if !line.is_announced(self.me, first.lane) {
                     line.announce(self.me, first.lane);
                 }
-                let outlook = self.advance(Some(first.lane), false);
+                let outlook = self.advance(Some(first.lane), None);
                 if let Some(place) = line.place(self.me, first.lane) {
                     place.watching.put(u32::from(outlook.watches));
                 }
-                (round.near, round.first) = (outlook.watches, outlook.first);
+                round.near = outlook.watches;
                 if outlook.turn.is_some() {
                     wake_task(first, ms, round, due);
                 }
@@ -184,9 +184,7 @@ impl Attachment {
                         due.jobs
                             .extend(Attachment::job_of(first).map(|job| (runner, job)));
                     }
-                    Attempt::Later { watches, first } => {
-                        (round.near, round.first) = (watches, first)
-                    }
+                    Attempt::Later { watches } => round.near = watches,
                 }
             }
             Kind::Thread(_) => {}
@@ -205,7 +203,6 @@ fn wake_task(first: &Waiter, ms: u32, round: &mut Round, due: &mut Due) {
 struct Round {
     timer: u64,
     near: bool,
-    first: bool,
     watches: u32,
 }
 

@@ -15,22 +15,21 @@ thread_local! {
 /// A callback that panics has given its slot back itself (`Scheduler::acquire_with` wraps it); the panic was reported
 /// by the panic hook and goes no further: who released did nothing wrong (E4).
 pub(crate) fn run_here(job: Job) {
-    let queued = NEXT.try_with(|next| match next.try_borrow_mut() {
-        Ok(mut next) => {
-            next.push_back(job);
-            None
+    let mut job = Some(job);
+    let _ = NEXT.try_with(|next| {
+        if let Ok(mut next) = next.try_borrow_mut() {
+            next.extend(job.take());
         }
-        Err(_) => Some(job),
     });
     // A thread that is ending has no loop any more.
-    if let Ok(Some(job)) = queued {
+    if let Some(job) = job {
         let _ = catch_unwind(AssertUnwindSafe(job));
         return;
     }
     if RUNNING.replace(true) {
         return;
     }
-    while let Some(job) = NEXT.with(|next| next.borrow_mut().pop_front()) {
+    while let Ok(Some(job)) = NEXT.try_with(|next| next.borrow_mut().pop_front()) {
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
     RUNNING.set(false);

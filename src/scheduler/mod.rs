@@ -15,7 +15,7 @@ use crate::concurrency::Concurrency;
 use crate::deadline::Deadline;
 use crate::error::{AcquireError, CreateError, NothingHeld, TryAcquireError};
 use crate::layout::{LANES, Record, SchedulerHot};
-use crate::park::waiter::{Job, Kind, Waiter};
+use crate::park::waiter::{Job, Kind, Waiter, Wish};
 use crate::protocol::ledger;
 use crate::protocol::scheduler::{Limits, fast_bound};
 use crate::segment::attachment::{Attachment, Parts, state};
@@ -144,6 +144,15 @@ impl Scheduler {
         &self.handle.attachment
     }
 
+    pub(crate) fn wish(&self, lane: usize, amount: u32) -> Wish {
+        Wish {
+            lane,
+            amount,
+            bound: self.bounds[lane],
+            ceiling: self.max,
+        }
+    }
+
     pub(crate) fn is_same(&self, other: &Scheduler) -> bool {
         Arc::ptr_eq(self.attachment(), other.attachment())
     }
@@ -201,7 +210,7 @@ impl Scheduler {
         if slots == 0 {
             return Ok(true);
         }
-        self.attachment().take_now(lane, slots, self.bounds[lane])
+        self.attachment().take_now(self.wish(lane, slots))
     }
 
     /// Gives slots back and calls who is next. Never fails.
@@ -229,7 +238,7 @@ impl Scheduler {
         }
         // Not on the account of a dead one, nor of a stopped one whose turn it is.
         self.attachment().look_if_stale();
-        self.attachment().advance(None, false);
+        self.attachment().advance(None, None);
         if self.take_now(lane, slots)? {
             return Ok(());
         }
@@ -242,7 +251,7 @@ impl Scheduler {
             return Ok(());
         }
         self.attachment()
-            .wait_here(lane, slots, self.bounds[lane], stamp(until))
+            .wait_here(self.wish(lane, slots), stamp(until))
     }
 
     async fn take(
@@ -496,14 +505,7 @@ impl Scheduler {
             return false;
         }
         let kind = Kind::Callback(Mutex::new(Some(job)));
-        let waiter = Arc::new(Waiter::new(
-            kind,
-            lane,
-            1,
-            self.bounds[lane],
-            clock::now(),
-            None,
-        ));
+        let waiter = Arc::new(Waiter::new(kind, self.wish(lane, 1), clock::now(), None));
         if attachment.enqueue(&waiter).is_err() {
             return false;
         }

@@ -7,7 +7,7 @@ use super::jobs;
 use crate::error::AcquireError;
 use crate::layout::SchedulerHot;
 use crate::park::queue::Queue;
-use crate::park::waiter::{Fate, Job, Kind, Nudge, Waiter};
+use crate::park::waiter::{Fate, Job, Kind, Nudge, Waiter, Wish};
 use crate::park::{self, lane_bit};
 use crate::protocol::ledger::{self, Refused, fits};
 use crate::protocol::line::{Doing, Mark, Seat};
@@ -31,8 +31,8 @@ const GONE_EVERY: u32 = 8;
 pub(crate) enum Attempt {
     /// It has its slots and left the queue; deliver, then call [`Attachment::settled`].
     Got(Nudge),
-    /// Not yet. `watches`: among the first two of the line; `first`: the very first.
-    Later { watches: bool, first: bool },
+    /// Not yet. `watches`: among the first two of the line.
+    Later { watches: bool },
 }
 
 thread_local! {
@@ -56,17 +56,29 @@ fn chance() -> u32 {
 }
 
 impl Attachment {
-    /// Calls who is next; `freed` says that room was freed, which is when the lottery draws.
-    pub(crate) fn advance(&self, me: Option<usize>, freed: bool) -> Outlook {
+    /// A draw of the lottery.
+    pub(crate) fn draw(&self) -> u32 {
+        match self.draw.peek() {
+            0 => chance(),
+            fixed => fixed - 1,
+        }
+    }
+
+    /// Calls who is next. With a draw, room was freed: the lottery decides the first turn by it, further ones by others.
+    pub(crate) fn advance(&self, me: Option<usize>, first: Option<u32>) -> Outlook {
         if self.hot().summary.get() == 0 {
             return Outlook::default();
         }
-        let fixed = self.draw.peek();
-        let mut draw = || if fixed == 0 { chance() } else { fixed - 1 };
+        let mut next = first;
+        let mut draw = || next.take().unwrap_or_else(|| self.draw());
         let moment = Moment {
             now: clock::now(),
             ms: clock::coarse_ms() as u32,
-            draw: if freed { Some(&mut draw) } else { None },
+            draw: if first.is_some() {
+                Some(&mut draw)
+            } else {
+                None
+            },
         };
         let mut ring = |member: u32, lane: usize| self.ring(member, lane);
         self.views
@@ -75,17 +87,21 @@ impl Attachment {
     }
 
     /// After slots were given back or a limit was raised: pair `line-free`.
-    pub(crate) fn advance_after_freeing(&self) {
-        self.advance(None, true);
+    pub(crate) fn advance_after_freeing(self: &Arc<Self>) {
+        self.advance_drawn(self.draw());
+    }
+
+    fn advance_drawn(self: &Arc<Self>, draw: u32) {
+        let outlook = self.advance(None, Some(draw));
+        // Who was called and keeps silent may be dead; asked once in 10 ms at most.
+        if outlook.silent && clock::coarse_ms() >= self.looked.get() + 10 {
+            self.look(Scope::Concerned);
+        }
     }
 
     /// Takes slots now, or says that the caller must wait (`false`). What a newcomer may do.
-    pub(crate) fn take_now(
-        self: &Arc<Self>,
-        lane: usize,
-        amount: u32,
-        bound: u32,
-    ) -> Result<bool, AcquireError> {
+    pub(crate) fn take_now(self: &Arc<Self>, wish: Wish) -> Result<bool, AcquireError> {
+        let Wish { lane, amount, .. } = wish;
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
@@ -107,7 +123,13 @@ impl Attachment {
         if self.own_lanes.get() & 1 << lane != 0 || Mark(hot.hurry.get()).bars(lane) {
             return Ok(false);
         }
-        let bound = limits.bound(lane, amount, bound, false);
+        let seat = Seat {
+            amount,
+            bound: wish.bound,
+            ceiling: wish.ceiling,
+            since: 0,
+        };
+        let bound = limits.bound(lane, &seat, false);
         let taken = {
             let record = self.own();
             ledger::take(&record, &hot.running, amount, bound, || {
@@ -128,7 +150,9 @@ impl Attachment {
             return;
         }
         self.obey_hold_off();
-        if self.own_lanes.get() != 0 && self.hand_over(slots) {
+        // One draw for this turn, whoever gets it.
+        let draw = self.draw();
+        if self.own_lanes.get() != 0 && self.hand_over(slots, draw) {
             return;
         }
         let given = {
@@ -136,7 +160,7 @@ impl Attachment {
             ledger::give(&record, &self.hot().running, slots, || self.is_inert())
         };
         if given {
-            self.advance_after_freeing();
+            self.advance_drawn(draw);
         }
     }
 
@@ -145,12 +169,12 @@ impl Attachment {
     /// Only if that place is next in the whole line and would be admitted after the release. A thread must have waited
     /// 500 us, since handing on between threads makes a convoy. A task is never handed slots: it is called and takes
     /// them itself, so that nothing is ever held by a future that nobody polls.
-    fn hand_over(self: &Arc<Self>, slots: u32) -> bool {
+    fn hand_over(self: &Arc<Self>, slots: u32, draw: u32) -> bool {
         let mut queue = self.queue.lock();
         if self.failure().is_some() {
             return false;
         }
-        let Some((lane, _)) = self.next_after(slots) else {
+        let Some(lane) = self.next_after(slots, draw) else {
             return false;
         };
         let Some(first) = queue.first(lane).cloned() else {
@@ -172,6 +196,7 @@ impl Attachment {
             .put(record.released.peek().wrapping_add(u64::from(slots)));
         drop(record);
         let nudge = self.take_out(&mut queue, &first, true);
+        self.member().held_since.put(clock::now());
         drop(queue);
         nudge.deliver();
         self.settled();
@@ -188,12 +213,11 @@ impl Attachment {
     }
 
     /// The lane of this member whose turn it would be if `slots` were given back now.
-    fn next_after(&self, slots: u32) -> Option<(usize, bool)> {
+    fn next_after(&self, slots: u32, draw: u32) -> Option<usize> {
         let hot = self.hot();
         let entries = self.views.line().entries();
         let limits = Limits::read(hot);
-        let fixed = self.draw.peek();
-        let mut draw = || if fixed == 0 { chance() } else { fixed - 1 };
+        let mut draw = || draw;
         let view = crate::protocol::scheduler::View {
             entries: &entries,
             running: hot.running.get().wrapping_sub(slots as i32),
@@ -203,9 +227,8 @@ impl Attachment {
             ms: clock::coarse_ms() as u32,
         };
         let plan = crate::protocol::scheduler::plan(view, Some(&mut draw));
-        let (at, drawn) = *plan.calls.first()?;
-        (entries[at].member == self.me && plan.lapses.is_empty())
-            .then_some((entries[at].lane, drawn))
+        let (at, _) = *plan.calls.first()?;
+        (entries[at].member == self.me && plan.lapses.is_empty()).then_some(entries[at].lane)
     }
 
     /// Joins this member's queue, and the line if it is the first of its lane.
@@ -222,7 +245,7 @@ impl Attachment {
             self.own_lanes.set_bits(1 << lane);
             self.views
                 .line()
-                .join(self.me, self.generation, lane, seat(waiter));
+                .join(self.me, self.generation, lane, waiter.seat());
             self.views.line().recount();
         }
         Ok(())
@@ -244,7 +267,7 @@ impl Attachment {
                     turn: Some(was.drawn()),
                     ..Outlook::default()
                 },
-                _ => self.advance(Some(lane), false),
+                _ => self.advance(Some(lane), None),
             };
             let Some(drawn) = outlook.turn else {
                 if let Some(place) = line.place(self.me, lane) {
@@ -252,13 +275,12 @@ impl Attachment {
                 }
                 return Attempt::Later {
                     watches: outlook.watches,
-                    first: outlook.first,
                 };
             };
             let limits = Limits::read(hot);
             let mark = Mark(hot.hurry.get());
             let drawn = drawn || mark == Mark::new(self.me, self.generation, lane, true);
-            let bound = limits.bound(lane, waiter.amount, waiter.bound, drawn);
+            let bound = limits.bound(lane, &waiter.seat(), drawn);
             let taken = {
                 let record = self.own();
                 ledger::take(&record, &hot.running, waiter.amount, bound, || {
@@ -272,21 +294,15 @@ impl Attachment {
                 }
                 Err(Refused::Inert) => break,
                 Err(Refused::Full) => {
-                    let lacks_room = !fits(
-                        hot.running.get(),
-                        waiter.amount,
-                        limits.bound(lane, waiter.amount, 0, true),
-                    );
+                    let limit = limits.concurrency.min(i32::MAX as u32);
+                    let lacks_room = !fits(hot.running.get(), waiter.amount, limit);
                     if lacks_room && clock::now().saturating_sub(waiter.since) >= PATIENCE_NS {
                         line.mark(Mark::new(self.me, self.generation, lane, drawn));
                     }
                 }
             }
         }
-        Attempt::Later {
-            watches: true,
-            first: true,
-        }
+        Attempt::Later { watches: true }
     }
 
     /// Takes a waiter out of the queue, served or not; the next of its lane takes the place, with a new ticket.
@@ -317,7 +333,7 @@ impl Attachment {
             Some(first) => {
                 first.called.put(0);
                 line.unmark(self.me, self.generation);
-                line.join(self.me, self.generation, lane, seat(first));
+                line.join(self.me, self.generation, lane, first.seat());
                 if first.is_thread() {
                     first.nudge()
                 } else {
@@ -335,7 +351,7 @@ impl Attachment {
 
     /// After a place changed hands or was given up, outside the queue's lock: room left to it is somebody's.
     pub(crate) fn settled(&self) {
-        self.advance(None, false);
+        self.advance(None, None);
         self.views.line().recount();
     }
 
@@ -412,11 +428,16 @@ impl Attachment {
         }
     }
 
-    /// What the first of the line does at each watch.
-    pub(crate) fn watch_duty(self: &Arc<Self>, first: bool, watches: u32) {
+    /// What a sleeper does when it looks up by itself. Both of the first two look for the dead: the other may be stopped,
+    /// or dead itself.
+    pub(crate) fn watch_duty(self: &Arc<Self>, near: bool, watches: u32) {
         self.notice_damage();
-        if first {
+        if near {
             self.look(Scope::Concerned);
+            // Held back by a target with nothing running, no release will ever draw for it.
+            if self.hot().running.get() <= 0 {
+                self.advance(None, Some(self.draw()));
+            }
         }
         if watches.is_multiple_of(GONE_EVERY) {
             self.notice_gone();
@@ -436,20 +457,12 @@ impl Attachment {
     /// Waits on this thread until it has its slots.
     pub(crate) fn wait_here(
         self: &Arc<Self>,
-        lane: usize,
-        amount: u32,
-        bound: u32,
+        wish: Wish,
         deadline: Option<u64>,
     ) -> Result<(), AcquireError> {
+        let Wish { lane, amount, .. } = wish;
         let kind = Kind::Thread(thread::current());
-        let waiter = Arc::new(Waiter::new(
-            kind,
-            lane,
-            amount,
-            bound,
-            clock::now(),
-            deadline,
-        ));
+        let waiter = Arc::new(Waiter::new(kind, wish, clock::now(), deadline));
         self.enqueue(&waiter)?;
         self.look_if_stale();
         let mut watches = 0u32;
@@ -462,7 +475,7 @@ impl Attachment {
                 Fate::Waiting => {}
             }
             let sits = queue.is_first(&waiter);
-            let mut rank = (false, false);
+            let mut near = false;
             if sits {
                 if let Some(failure) = self.wait_failure(amount) {
                     drop(queue);
@@ -475,7 +488,7 @@ impl Attachment {
                         self.settled();
                         return Ok(());
                     }
-                    Attempt::Later { watches, first } => rank = (watches, first),
+                    Attempt::Later { watches } => near = watches,
                 }
             }
             drop(queue);
@@ -487,12 +500,12 @@ impl Attachment {
                 continue;
             }
             if sits {
-                let timer = self.timer(now, rank.0);
+                let timer = self.timer(now, near);
                 let until = deadline.map_or(timer, |deadline| deadline.min(timer));
                 let _ = self.member().bell.wait(heard, lane_bit(lane), Some(until));
                 if clock::now() >= timer {
                     watches = watches.wrapping_add(1);
-                    self.watch_duty(rank.1, watches);
+                    self.watch_duty(near, watches);
                 }
             } else {
                 let left = deadline.map_or(Duration::from_secs(3600), |deadline| {
@@ -534,13 +547,5 @@ impl Attachment {
             Kind::Callback(job) => job.lock().take(),
             _ => None,
         }
-    }
-}
-
-fn seat(waiter: &Waiter) -> Seat {
-    Seat {
-        amount: waiter.amount,
-        bound: waiter.bound,
-        since: waiter.since,
     }
 }

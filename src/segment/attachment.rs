@@ -56,6 +56,8 @@ pub(crate) struct Attachment {
     leases: Mutex<Leases>,
     common: Mutex<()>,
     pub files: Mutex<Option<Files>>,
+    /// Held while a thread of this member looks.
+    pub looking: Mutex<()>,
     /// When somebody of this member last looked for the dead, coarse ms + 1.
     pub looked: U64,
     /// Tests fix the lottery's draw: draw + 1; 0 is chance.
@@ -152,6 +154,7 @@ impl Attachment {
             leases: Mutex::new(Leases::default()),
             common: Mutex::new(()),
             files: Mutex::new(parts.files),
+            looking: Mutex::new(()),
             looked: U64::new(0),
             draw: U32::new(0),
             raw_held: U32::new(0),
@@ -263,6 +266,13 @@ impl Attachment {
             return Some(AcquireError::Closed);
         }
         let flags = self.hot().flags.get();
+        if flags != 0 {
+            // Scribbled, or really so?
+            self.notice_damage();
+            if self.state.get() & state::LOST != 0 {
+                return Some(AcquireError::Lost);
+            }
+        }
         if flags & SchedulerHot::FLAG_RETIRED != 0 {
             return Some(AcquireError::Retired);
         }
@@ -355,6 +365,8 @@ impl Attachment {
             return;
         }
         self.give_all_back();
+        // A look of the helper that began before is over then; later ones see that we are disposed.
+        drop(self.looking.lock());
         let views = &self.views;
         let line = views.line();
         let all: Vec<&Record> = self.records();
@@ -385,6 +397,7 @@ impl Attachment {
 
 impl ForkAware for Attachment {
     fn prepare(&self) {
+        self.looking.hold();
         self.queue.hold();
         self.helper.hold();
         self.leases.hold();
@@ -398,6 +411,7 @@ impl ForkAware for Attachment {
         self.leases.let_go();
         self.helper.let_go();
         self.queue.let_go();
+        self.looking.let_go();
     }
 
     fn child(&self) {

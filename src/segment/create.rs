@@ -24,6 +24,11 @@ const UNLIMITED: i32 = -1;
 /// Makes a complete segment appear under its name, or nothing.
 pub(crate) fn create(location: &Location, settings: &Settings) -> Result<(), CreateError> {
     settings.validate()?;
+    if settings.rate.is_some() || settings.interval.is_some() {
+        return Err(CreateError::Unsupported(
+            "this version has no rate and no interval yet".into(),
+        ));
+    }
     let geometry = Geometry::of(settings.members, settings.max_waiting);
     let bytes = Map::of(geometry).bytes;
     let boot = clock::boot_id()?;
@@ -91,7 +96,7 @@ fn fill(views: &Views, settings: &Settings, id: [u8; 16], boot: [u8; 16]) {
 }
 
 /// POSIX shared memory has no link that publishes: the creator's byte is held while it builds, and `ready` is written
-/// last.
+/// last. What a creator that died left is removed by the next.
 fn create_shm(
     name: &str,
     bytes: u64,
@@ -99,20 +104,26 @@ fn create_shm(
     fill: &mut dyn FnMut(&File) -> io::Result<()>,
 ) -> Result<(), CreateError> {
     let _still = crate::sys::fork::hold_off();
-    let mut made = match ShmemConf::new()
-        .os_id(format!("/{name}"))
-        .size(bytes as usize)
-        .create()
-    {
-        Ok(made) => made,
-        Err(ShmemError::MappingIdExists) => return Err(CreateError::Exists),
-        Err(error) => return Err(CreateError::Io(io::Error::other(error.to_string()))),
+    let make = || {
+        ShmemConf::new()
+            .os_id(format!("/{name}"))
+            .size(bytes as usize)
+            .create()
     };
+    let mut made = match make() {
+        Err(ShmemError::MappingIdExists) if remove_half_made(name) => make(),
+        other => other,
+    }
+    .map_err(|error| match error {
+        ShmemError::MappingIdExists => CreateError::Exists,
+        other => CreateError::Io(io::Error::other(other.to_string())),
+    })?;
     let path = Location::Shm(name.to_owned()).path();
     let built = (|| -> Result<(), CreateError> {
         let file = file::open(&path, true, false)
             .map_err(|refusal| CreateError::Open(files::refused(refusal)))?;
-        if !lock::try_lock(file.as_fd(), files::ATTACHING, lock::Mode::Exclusive)? {
+        // An opener holds it for a moment while it finds that nothing is ready.
+        if !files::lock_attaching(&file, lock::Mode::Exclusive)? || file::links(&file)? == 0 {
             return Err(CreateError::Exists);
         }
         // The crate only truncates: on a full tmpfs the first store would be a SIGBUS.
@@ -125,8 +136,32 @@ fn create_shm(
         Ok(())
     })();
     // The crate unlinks on drop what it owns: on failure that is what we want.
-    made.set_owner(built.is_err());
+    made.set_owner(built.is_err() && !matches!(built, Err(CreateError::Exists)));
     built
+}
+
+/// Removes a `shm:` object that is no segment and that nobody is building.
+fn remove_half_made(name: &str) -> bool {
+    let location = Location::Shm(name.to_owned());
+    let Ok(file) = files::open(&location, true, false) else {
+        return false;
+    };
+    let nobody =
+        lock::try_lock(file.as_fd(), files::ATTACHING, lock::Mode::Exclusive).unwrap_or(false);
+    let half = matches!(
+        files::map(&location, &file, true),
+        Err(OpenError::NotASegment(_))
+    );
+    // A creator locks right after making it: one younger than a second may be between the two.
+    let young = file
+        .metadata()
+        .and_then(|about| about.modified())
+        .is_ok_and(|made| made.elapsed().is_ok_and(|age| age.as_secs() < 1));
+    nobody
+        && half
+        && !young
+        && file::links(&file).is_ok_and(|links| links == 1)
+        && std::fs::remove_file(location.path()).is_ok()
 }
 
 /// Writes the configured and the resolved values. Lowered limits are written first and raised ones last by nobody:

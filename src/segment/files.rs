@@ -5,7 +5,7 @@
 
 use super::views::Views;
 use crate::error::OpenError;
-use crate::layout::{Checked, Header, Unusable};
+use crate::layout::{Checked, Header, Map, Unusable};
 use crate::location::Location;
 use crate::sys::file::{self, Identity, Refusal};
 use crate::sys::lock::{self, Mode};
@@ -14,7 +14,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The byte of those who attach, reset or remove.
@@ -53,8 +52,13 @@ pub(crate) fn lock_attaching(file: &File, mode: Mode) -> Result<bool, io::Error>
     }
 }
 
-/// The header of an opened file, checked against its length.
-pub(crate) fn check(file: &File, writable: bool) -> Result<(Arc<Mapping>, Checked), OpenError> {
+/// Maps an opened file whole and checks its header: nothing is read twice, and what was checked is what is used. The
+/// mapping goes through `file`'s description, so it keeps that one's locks alive.
+pub(crate) fn map(
+    location: &Location,
+    file: &File,
+    writable: bool,
+) -> Result<(Views, Checked), OpenError> {
     let length = file::len(file)?;
     if length < size_of::<Header>() as u64 {
         let what = if length == 0 {
@@ -64,11 +68,17 @@ pub(crate) fn check(file: &File, writable: bool) -> Result<(Arc<Mapping>, Checke
         };
         return Err(OpenError::NotASegment(what.into()));
     }
-    let map = Mapping::file(file, size_of::<Header>(), writable)?;
-    let header =
-        lend::<Header>(&map, 0).ok_or_else(|| OpenError::Damaged("it cannot be mapped".into()))?;
+    // No segment is longer; a file that is may still begin with a header that says something else is wrong.
+    let mapped = length.min(Map::LARGEST) as usize;
+    let map = match location {
+        Location::Shm(name) if writable => Mapping::shm(name, file, mapped)?,
+        _ => Mapping::file(file, mapped, writable)?,
+    };
+    let cannot = || OpenError::Damaged("it cannot be mapped".into());
+    let header = lend::<Header>(&map, 0).ok_or_else(cannot)?;
     let checked = header.check(length).map_err(unusable)?;
-    Ok((map, checked))
+    let views = Views::new(map, checked.geometry).ok_or_else(cannot)?;
+    Ok((views, checked))
 }
 
 fn unusable(why: Unusable) -> OpenError {
@@ -78,22 +88,6 @@ fn unusable(why: Unusable) -> OpenError {
         Unusable::Layout => OpenError::Layout,
         Unusable::Damaged(what) => OpenError::Damaged(what.into()),
     }
-}
-
-/// Maps the whole of a checked segment through the description `file` (so the mapping itself keeps its locks alive).
-pub(crate) fn map(
-    location: &Location,
-    file: &File,
-    checked: &Checked,
-    writable: bool,
-) -> Result<Views, OpenError> {
-    let length = usize::try_from(checked.bytes).map_err(|_| OpenError::Layout)?;
-    let map = match location {
-        Location::Shm(name) if writable => Mapping::shm(name, file, length)?,
-        _ => Mapping::file(file, length, writable)?,
-    };
-    Views::checked(map, checked)
-        .ok_or_else(|| OpenError::Damaged("it is shorter than its header says".into()))
 }
 
 /// The descriptors of an attachment.

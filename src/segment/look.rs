@@ -94,7 +94,6 @@ fn clean(views: &Views, probe: &mut Probe) {
             });
         }
     }
-    views.line().tidy_mark();
     if views.hot.waiters.get() != 0 {
         views.line().recount();
     }
@@ -130,43 +129,51 @@ fn picture(views: &Views) -> Option<Picture> {
 
 impl Attachment {
     /// Finds the dead and gives their slots back. With nobody dead and nothing left behind it changes nothing.
+    ///
+    /// One thread of a member at a time; a member that detaches waits for it, so that a look never touches records
+    /// that are somebody else's by then.
     pub fn look(self: &Arc<Self>, scope: Scope) -> Looked {
-        let mut looked = Looked::default();
-        if self.state.get() & (state::INERT | state::LOST) != 0 {
-            return looked;
-        }
-        self.looked.put(clock::coarse_ms() + 1);
-        if let Some(files) = self.files.lock().as_mut() {
-            looked.dead = bury(&self.views, &mut files.probe, Some(self.me), scope);
-        }
-        if let Some(picture) = picture(&self.views) {
-            self.views.books().adopt(&picture);
-        }
-        looked.reclaimed = self.give_estate_back();
-        looked
+        let _looking = self.looking.lock();
+        self.look_locked(scope)
     }
 
     /// A look, unless somebody of this member looked within 100 ms.
     pub fn look_if_stale(self: &Arc<Self>) -> Looked {
+        let _looking = self.looking.lock();
         let last = self.looked.get();
         if last != 0 && clock::coarse_ms() + 1 < last + FRESH_MS {
             return Looked::default();
         }
-        self.look(Scope::Concerned)
+        self.look_locked(Scope::Concerned)
+    }
+
+    fn look_locked(self: &Arc<Self>, scope: Scope) -> Looked {
+        let mut looked = Looked::default();
+        if self.state.get() & (state::INERT | state::LOST) != 0 {
+            return looked;
+        }
+        if let Some(files) = self.files.lock().as_mut() {
+            looked.dead = bury(&self.views, &mut files.probe, Some(self.me), scope);
+        }
+        self.views.line().tidy_mark();
+        if let Some(picture) = picture(&self.views) {
+            self.views.books().adopt(&picture);
+        }
+        looked.reclaimed = self.give_estate_back();
+        if looked != Looked::default() {
+            // A dead one may have been called, or was the one who would have called the next.
+            self.advance(None, Some(self.draw()));
+        }
+        self.looked.put(clock::coarse_ms() + 1);
+        looked
     }
 
     fn give_estate_back(self: &Arc<Self>) -> u32 {
         let inert = || self.is_inert();
-        let inherited = {
-            let record = self.own();
-            let inherited = ledger::inherit(&record, &self.views.cold.estate, inert);
-            if inherited != 0 {
-                ledger::give_inherited(&record, &self.hot().running, inherited, inert);
-            }
-            inherited
-        };
+        let record = self.own();
+        let inherited = ledger::inherit(&record, &self.views.cold.estate, inert);
         if inherited != 0 {
-            self.advance_after_freeing();
+            ledger::give_inherited(&record, &self.hot().running, inherited, inert);
         }
         inherited
     }

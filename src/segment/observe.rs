@@ -16,7 +16,7 @@ use crate::snapshot::{
 };
 use crate::sys::file::{self, Identity};
 use crate::sys::process::{self, Seen};
-use crate::sys::{clock, sigbus};
+use crate::sys::{clock, fork, sigbus};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
@@ -31,6 +31,8 @@ pub struct Observer {
     views: Views,
     probe: Probe,
     watch: Option<sigbus::Watch>,
+    /// A forked child has no mapping.
+    epoch: u64,
 }
 
 impl std::fmt::Debug for Observer {
@@ -71,8 +73,7 @@ impl Observer {
     pub fn open_with(location: &Location, options: &OpenOptions) -> Result<Observer, OpenError> {
         let file = files::open(location, false, options.trust_foreign)?;
         let identity = file::identity(&file)?;
-        let (_, checked) = files::check(&file, false)?;
-        let views = files::map(location, &file, &checked, false)?;
+        let (views, checked) = files::map(location, &file, false)?;
         let watch = match options.survive_truncation {
             true => {
                 sigbus::install()?;
@@ -89,6 +90,7 @@ impl Observer {
             views,
             probe,
             watch,
+            epoch: fork::epoch(),
         })
     }
 
@@ -124,6 +126,11 @@ impl Observer {
     ///
     /// [`OpenError::Damaged`] if the file was cut short or overwritten since it was opened.
     pub fn snapshot(&mut self) -> Result<Snapshot, OpenError> {
+        if self.epoch != fork::epoch() {
+            return Err(OpenError::Io(std::io::Error::other(
+                "observer used after fork",
+            )));
+        }
         if self.is_lost() {
             return Err(OpenError::Damaged("the file was cut short".into()));
         }

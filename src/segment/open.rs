@@ -6,7 +6,7 @@ use super::look::{Scope, bury};
 use super::views::Views;
 use crate::deadline::Deadline;
 use crate::error::OpenError;
-use crate::layout::{Checked, SchedulerHot, put_bytes};
+use crate::layout::{SchedulerHot, put_bytes};
 use crate::location::Location;
 use crate::protocol::roster;
 use crate::sys::lock::{self, Mode};
@@ -15,13 +15,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How to attach.
 ///
 /// ```
 /// # use shmsched::OpenOptions;
-/// # use std::time::Duration;
+/// # use std::time::{Duration, Instant};
 /// let options = OpenOptions::new().command("resize photos").wait_for_room(Duration::from_secs(5));
 /// ```
 #[derive(Clone, Debug)]
@@ -88,6 +88,7 @@ pub(crate) fn attach(
     membarrier::register()?;
     let mut pause = Duration::from_millis(1);
     let mut resets = 0;
+    let patience = Instant::now() + Duration::from_secs(1);
     loop {
         match attempt(location, options)? {
             Attempt::Attached(attachment) => {
@@ -105,6 +106,11 @@ pub(crate) fn attach(
                 }
                 reset_after_reboot(location, options)?;
             }
+            Attempt::Incomplete(why) => {
+                if Instant::now() >= patience {
+                    return Err(OpenError::NotASegment(why));
+                }
+            }
             Attempt::Full => {
                 if options.wait_for_room.is_none_or(|until| until.has_passed()) {
                     return Err(OpenError::TableFull);
@@ -121,6 +127,8 @@ enum Attempt {
     /// Unlinked between opening and locking.
     Vanished,
     EarlierBoot,
+    /// A `shm:` segment that somebody may be making.
+    Incomplete(String),
     Full,
 }
 
@@ -137,11 +145,16 @@ fn attempt(location: &Location, options: &OpenOptions) -> Result<Attempt, OpenEr
     if file::links(&file)? == 0 {
         return Ok(Attempt::Vanished);
     }
-    let (_, checked) = files::check(&file, true)?;
+    let (views, checked) = match files::map(location, &file, true) {
+        // Not published by a link: what is empty or incomplete may be under construction.
+        Err(OpenError::NotASegment(why)) if matches!(location, Location::Shm(_)) => {
+            return Ok(Attempt::Incomplete(why));
+        }
+        other => other?,
+    };
     if checked.boot != clock::boot_id()? {
         return Ok(Attempt::EarlierBoot);
     }
-    let views = files::map(location, &file, &checked, true)?;
     if views.hot.flags.get() & SchedulerHot::FLAG_RETIRED != 0 {
         return Err(OpenError::Retired);
     }
@@ -232,7 +245,7 @@ fn reset_after_reboot(location: &Location, options: &OpenOptions) -> Result<(), 
     if !files::lock_attaching(&file, Mode::Exclusive)? {
         return Ok(());
     }
-    let (_, checked): (_, Checked) = files::check(&file, true)?;
+    let (views, checked) = files::map(location, &file, true)?;
     let boot = clock::boot_id()?;
     if checked.boot == boot || file::links(&file)? == 0 {
         return Ok(());
@@ -241,7 +254,6 @@ fn reset_after_reboot(location: &Location, options: &OpenOptions) -> Result<(), 
     if probe.anybody(checked.geometry.members) {
         return Ok(());
     }
-    let views = files::map(location, &file, &checked, true)?;
     views.reset();
     put_bytes(&views.header.boot, boot);
     Ok(())

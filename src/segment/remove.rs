@@ -26,7 +26,7 @@ pub(crate) fn remove(location: &Location, force: bool) -> Result<(), RemoveError
     }
     let path = location.path();
     let identity = file::identity(&opened)?;
-    let usable = files::check(&opened, true);
+    let usable = files::map(location, &opened, true);
     if !force {
         // Of a damaged one nobody knows how many slots it had: ask about all there could be.
         let slots = usable
@@ -45,8 +45,7 @@ pub(crate) fn remove(location: &Location, force: bool) -> Result<(), RemoveError
         }
     }
     match usable {
-        Ok((_, checked)) => {
-            let views = files::map(location, &opened, &checked, true).map_err(RemoveError::Open)?;
+        Ok((views, _)) => {
             if force {
                 views.hot.flags.set_bits(SchedulerHot::FLAG_RETIRED);
             }

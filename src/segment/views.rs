@@ -1,8 +1,8 @@
 //! The parts of a mapped segment, lent at checked offsets.
 
 use crate::layout::{
-    Checked, Geometry, HEADER_AT, Header, Map, Member, Place, Record, SCHEDULER_COLD_AT,
-    SCHEDULER_HOT_AT, SchedulerCold, SchedulerHot,
+    Geometry, HEADER_AT, Header, Map, Member, Place, Record, SCHEDULER_COLD_AT, SCHEDULER_HOT_AT,
+    SchedulerCold, SchedulerHot,
 };
 use crate::protocol::ledger::Books;
 use crate::protocol::line::Line;
@@ -48,11 +48,6 @@ impl Views {
         })
     }
 
-    /// The same for a checked header.
-    pub fn checked(map: Arc<Mapping>, checked: &Checked) -> Option<Views> {
-        Views::new(map, checked.geometry)
-    }
-
     pub fn line(&self) -> Line<'_> {
         Line {
             summary: &self.hot.summary,
@@ -87,11 +82,11 @@ impl Views {
     }
 
     pub fn books(&self) -> Books<'_> {
-        let roster = self.members();
         Books {
-            roster,
-            common: &self.records[..roster.len()],
-            leased: self.leased(),
+            roster: &self.roster,
+            records: &self.records,
+            members_high: &self.cold.members_high,
+            records_high: &self.cold.records_high,
             running: &self.hot.running,
             estate: &self.cold.estate,
         }
@@ -109,7 +104,8 @@ impl Views {
         self.cold.estate.put(0);
         self.cold.ticket.put(0);
         self.bits.iter().for_each(|word| word.put(0));
-        for member in self.members() {
+        // Whole tables, not up to the marks: after a crash of the machine a disk file may hold older marks than tables.
+        for member in self.roster.iter() {
             member.status.put(0);
             member.held_since.put(0);
             let counters = &member.scheduler;
@@ -122,10 +118,7 @@ impl Views {
                 set.iter().for_each(|word| word.put(0));
             }
         }
-        for record in self.records[..self.members().len()]
-            .iter()
-            .chain(self.leased())
-        {
+        for record in self.records.iter() {
             for word in [
                 &record.word,
                 &record.owner,
@@ -136,14 +129,8 @@ impl Views {
                 word.put(0);
             }
         }
-        for place in self
-            .places
-            .iter()
-            .take(self.members().len() * crate::layout::LANES)
-        {
-            place.ticket.put(0);
-        }
+        self.places.iter().for_each(|place| place.ticket.put(0));
         self.cold.members_high.put(0);
-        self.cold.records_high.put(0);
+        self.cold.records_high.put(self.geometry.members);
     }
 }

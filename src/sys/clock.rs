@@ -51,8 +51,10 @@ pub fn kernel_timespec(at: u64) -> Timespec {
 /// # Errors
 /// Whatever reading `/proc/sys/kernel/random/boot_id` gives; `InvalidData` if it is no UUID.
 pub fn boot_id() -> io::Result<[u8; 16]> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    parse_uuid(&text)
+    // One read: every attach comes by here.
+    let mut text = [0; 64];
+    let length = fs::File::open("/proc/sys/kernel/random/boot_id")?.read(&mut text)?;
+    parse_uuid(&String::from_utf8_lossy(&text[..length]))
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the boot id is no UUID"))
 }
 

@@ -218,9 +218,10 @@ struct Stat {
 
 impl Stat {
     fn read(path: &str) -> io::Result<Self> {
-        let mut bytes = Vec::new();
-        File::open(path)?.read_to_end(&mut bytes)?;
-        let mut stat = Self::parse(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+        // One read: the kernel gives the line whole to a buffer that holds it.
+        let mut bytes = [0; 2048];
+        let length = File::open(path)?.read(&mut bytes)?;
+        let mut stat = Self::parse(&bytes[..length]).ok_or(io::ErrorKind::InvalidData)?;
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1) as i64;
         stat.start = stat
             .start

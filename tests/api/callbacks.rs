@@ -176,7 +176,8 @@ fn an_endless_chain_starves_no_callback() {
             let _ = sender.send(());
             own.release().unwrap();
         };
-        assert!(!a.acquire_with(callback, Priority::Highest, ()));
+        // Between two of the chain there may be a slot at once.
+        a.acquire_with(callback, Priority::Highest, ());
         drop(held);
         starved = ran.recv_timeout(FOREVER / 4).is_err();
         held = match starved {

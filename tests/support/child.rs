@@ -294,7 +294,7 @@ impl Child {
     }
 
     /// SIGCONT.
-    pub fn go_on(&mut self) {
+    pub fn go_on(&self) {
         self.signal(rustix::process::Signal::CONT);
     }
 

@@ -1,0 +1,37 @@
+//! Real processes on one segment: killed, stopped, forked, and simply many.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod churn;
+mod deaths;
+mod forks;
+mod life;
+mod load;
+mod misuse;
+mod namespaces;
+mod order;
+mod puppet;
+mod traced;
+mod wakes;
+
+#[test]
+#[ignore = "the children's entry point"]
+fn child() {
+    support::enter(&[
+        ("puppet", puppet::play),
+        ("churn", churn::play),
+        ("spin", churn::spin),
+        ("steady", load::steady),
+        ("forked_steady", load::forked_steady),
+        ("impatient", churn::impatient),
+        ("prefork", forks::prefork),
+        ("inherit", forks::inherit),
+        ("fork_amid", forks::fork_amid),
+        ("panics_in_drop", misuse::panics_in_drop),
+        ("aborts", misuse::aborts),
+        ("signalled", wakes::signalled),
+        ("vain", traced::vain),
+        ("scribbled", life::scribbled),
+    ]);
+}
