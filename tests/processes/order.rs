@@ -159,7 +159,10 @@ fn case_27_newcomers_leave_room_to_a_big_request() {
     puppets[0].wait("big", 3, 3);
     until(LONG, "in line", || words.waiters() == 1);
     std::thread::sleep(Duration::from_millis(20));
-    assert!(!puppets[1].could_take(), "a newcomer passed a head that had waited 20 ms");
+    assert!(
+        !puppets[1].could_take(),
+        "a newcomer passed a head that had waited 20 ms"
+    );
     puppets[1].wait("urgent", 4, 1);
     puppets[1].got("urgent");
     puppets[1].drop("urgent");
@@ -187,7 +190,11 @@ fn case_27_a_big_request_does_not_starve() {
         let got = big.0.expect_within("got big", Duration::from_secs(5));
         let got: u64 = got.expect("starved").parse().unwrap();
         big.drop("big");
-        assert!(got - asked < 1_000_000_000, "{} ms", (got - asked) / 1_000_000);
+        assert!(
+            got - asked < 1_000_000_000,
+            "{} ms",
+            (got - asked) / 1_000_000
+        );
     }
     drop(small);
     quiet(&location, 3);
@@ -242,7 +249,9 @@ fn high_passes_low(rounds: usize) {
         holder.take("c", 1);
         for at in 0..5 {
             puppets[0].wait(&format!("low{at}"), 2, 1);
-            until(LONG, "queued", || puppets[0].ask("pending") == (at + 1).to_string());
+            until(LONG, "queued", || {
+                puppets[0].ask("pending") == (at + 1).to_string()
+            });
         }
         until(LONG, "in line", || words.waiters() == 1);
         puppets[1].wait("high", 4, 1);

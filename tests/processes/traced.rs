@@ -83,11 +83,15 @@ pub fn vain(args: &Args) {
     let scheduler = segment.scheduler().unwrap();
     let wait = Duration::from_millis(400);
     let begun = Instant::now();
-    let vain = scheduler.blocking_acquire_until(1, Priority::Normal, wait).map(drop);
+    let vain = scheduler
+        .blocking_acquire_until(1, Priority::Normal, wait)
+        .map(drop);
     assert_eq!(vain, Err(AcquireError::TimedOut));
     assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
     say("in_vain");
-    let served = scheduler.blocking_acquire_until(1, Priority::Normal, LONG).map(drop);
+    let served = scheduler
+        .blocking_acquire_until(1, Priority::Normal, LONG)
+        .map(drop);
     assert_eq!(served, Ok(()));
     say(format!("got {}", now()));
 }
@@ -120,7 +124,11 @@ fn case_53_spurious_answers_mean_nothing() {
         let mut traced = Child::start_under(&wrapper, "vain", &[&path.to_string_lossy()]);
         traced.expect("in_vain");
         until(LONG, "in line", || words.waiters() == 1);
-        assert_eq!(traced.expect_within("got", Duration::from_millis(300)), None, "an early grant");
+        assert_eq!(
+            traced.expect_within("got", Duration::from_millis(300)),
+            None,
+            "an early grant"
+        );
         let freed = other.drop("one");
         assert!(traced.expect("got").parse::<u64>().unwrap() >= freed);
         // What libtest still waits for may have been woken in vain.
