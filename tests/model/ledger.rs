@@ -35,6 +35,29 @@ fn nobody_died() {
     });
 }
 
+/// A thread uses a record that nobody used before, above the mark, while another looks: nobody is robbed.
+#[test]
+fn a_mark_rises() {
+    explore("a_mark_rises", || {
+        let world = Arc::new(World::with_records(1, 2, 2));
+        let fresh = world.records[1].owner.get();
+        world.records[1].owner.put(0);
+        world.cold.records_high.put(1);
+        let newcomer = thread(&world, move |world| {
+            roster::raise(&world.cold.records_high, 2);
+            assert!(world.records[1].owner.replace(0, fresh).is_ok());
+            assert!(world.take(1, 1));
+        });
+        let looker = thread(&world, |world| {
+            world.look(|picture| assert_eq!(found(picture), 0));
+        });
+        newcomer.join().unwrap();
+        looker.join().unwrap();
+        world.give(1, 1);
+        world.settle_up(0);
+    });
+}
+
 /// One dies after each write of taking or giving two slots, beside a thread that does the same with one, while a third
 /// looks.
 #[test]

@@ -124,6 +124,8 @@ impl World {
         for member in &world.roster {
             assert_eq!(roster::claim(member), Some(1));
         }
+        world.cold.members_high.put(members as u32);
+        world.cold.records_high.put(world.records.len() as u32);
         for (at, record) in world.records.iter().enumerate() {
             let member = if at < members { at as u32 } else { 0 };
             record.owner.put(owner(member, 1));
@@ -132,11 +134,11 @@ impl World {
     }
 
     pub fn books(&self) -> Books<'_> {
-        let (common, leased) = self.records.split_at(self.roster.len());
         Books {
             roster: &self.roster,
-            common,
-            leased,
+            records: &self.records,
+            members_high: &self.cold.members_high,
+            records_high: &self.cold.records_high,
             running: &self.hot.running,
             estate: &self.cold.estate,
         }
@@ -280,12 +282,7 @@ impl World {
     }
 
     pub fn join(&self, member: u32, amount: u32) {
-        let seat = Seat {
-            amount,
-            bound: u32::MAX,
-            since: 0,
-        };
-        self.line().join(member, 1, LANE, seat);
+        self.line().join(member, 1, LANE, seat(amount));
     }
 
     /// Leaves the line, served or not; room left to this place is somebody's.
@@ -328,7 +325,7 @@ impl World {
             };
             let limits = Limits::read(&self.hot);
             let drawn = drawn || Mark(self.hot.hurry.get()) == Mark::new(member, 1, LANE, true);
-            let bound = limits.bound(LANE, amount, u32::MAX, drawn);
+            let bound = limits.bound(LANE, &seat(amount), drawn);
             let record = &self.records[member as usize];
             match ledger::take(record, &self.hot.running, amount, bound, || false) {
                 Ok(()) => {
@@ -369,4 +366,13 @@ pub fn owner(member: u32, generation: u32) -> u64 {
 /// Slots in the estate.
 pub fn estate(world: &World) -> u32 {
     Word(world.cold.estate.get()).net()
+}
+
+fn seat(amount: u32) -> Seat {
+    Seat {
+        amount,
+        bound: u32::MAX,
+        ceiling: u32::MAX,
+        since: 0,
+    }
 }
