@@ -247,13 +247,20 @@ fn a16_a17_the_public_surface() {
     scheduler.release().unwrap();
 }
 
+/// Gates of later versions are refused, not left out in silence.
 #[test]
-fn a17_a_segment_without_a_scheduler_says_so() {
+fn a17_a_segment_is_made_with_all_its_gates_or_not() {
     let shared = Shared::new(1);
-    let location = shmsched::Location::File(shared.directory.path().join("rate"));
-    let segment = Segment::create(&location, &Settings::new().rate(5)).unwrap();
-    let error = segment.scheduler().unwrap_err();
-    assert_eq!(error.to_string(), "the segment has no scheduler");
+    let path = shared.directory.path().join("rate");
+    let location = shmsched::Location::File(path.clone());
+    for settings in [
+        Settings::new().rate(5),
+        Settings::new().concurrency(1).rate(5),
+    ] {
+        let refused = Segment::make(&location, &settings).unwrap_err();
+        assert!(matches!(refused, CreateError::Unsupported(_)), "{refused}");
+        assert!(!path.exists());
+    }
 }
 
 /// Interactive work is not behind a flood of less important work.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn dropped_before_the_first_poll() {
@@ -71,22 +71,27 @@ fn dropped_while_queued() {
     }
 }
 
-/// Called for its turn, but dropped instead of polled: the turn goes on.
+/// Called for its turn, but dropped instead of polled: the turn goes on at once, not at the next watch.
 #[test]
 fn dropped_when_it_was_called() {
-    for other_member in [false, true] {
+    let mut late = 0;
+    for round in 0..20 {
         let shared = Shared::new(1);
         let (a, b) = (shared.member(), shared.member());
         let held = a.try_acquire(NORMAL).unwrap();
         let called = Task::waiting(a.acquire(NORMAL));
-        let next = Task::waiting(if other_member { &b } else { &a }.acquire(NORMAL));
+        let member = if round % 2 == 0 { &a } else { &b };
+        let next = Task::waiting(member.acquire(NORMAL));
         drop(held);
         called.bell.wait_past(0);
+        let begun = Instant::now();
         drop(called);
-        assert!(next.finish().is_ok());
+        drop(next.finish().unwrap());
+        late += u32::from(begun.elapsed() > Duration::from_millis(50));
         until("all is free", || a.stats().shared.unwrap().running == 0);
-        assert!(b.try_acquire(Priority::Lowest).is_ok());
+        drop(b.try_acquire(Priority::Lowest).unwrap());
     }
+    assert!(late <= 3, "{late} of 20 late");
 }
 
 /// Called and never polled, never dropped: after the grace its process's next goes first, then it is served too.

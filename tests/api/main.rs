@@ -3,6 +3,7 @@
 mod admission;
 mod basics;
 mod callbacks;
+mod conformance;
 mod construction;
 mod errors;
 mod futures;

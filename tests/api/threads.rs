@@ -227,33 +227,45 @@ thread_local! {
 
 #[test]
 fn thread_local_destructors_start_callbacks() {
-    alone("threads::thread_local_destructors_start_callbacks", || {
-        let scheduler = local(1);
-        let ran = Arc::new(AtomicU32::new(0));
-        let own = scheduler.clone();
-        let count = ran.clone();
-        let ending = thread::spawn(move || {
-            // First of all, so that it is destroyed last.
-            STARTS.set(Some(StartsACallback(None)));
-            let queue = || {
-                let (count, releases) = (count.clone(), own.clone());
-                let callback = move |()| {
-                    count.fetch_add(1, Ordering::SeqCst);
-                    releases.release().unwrap();
-                };
-                assert!(!own.acquire_with(callback, NORMAL, ()));
+    const NAME: &str = "threads::thread_local_destructors_start_callbacks";
+    alone(NAME, || callbacks_of_an_ending_thread(1));
+}
+
+/// A long queue does not recurse there either.
+#[test]
+fn thread_local_destructors_start_many_callbacks() {
+    const NAME: &str = "threads::thread_local_destructors_start_many_callbacks";
+    alone(NAME, || callbacks_of_an_ending_thread(20_000));
+}
+
+fn callbacks_of_an_ending_thread(queued: u32) {
+    let scheduler = local(1);
+    let ran = Arc::new(AtomicU32::new(0));
+    let own = scheduler.clone();
+    let count = ran.clone();
+    let ending = thread::spawn(move || {
+        // First of all, so that it is destroyed last.
+        STARTS.set(Some(StartsACallback(None)));
+        let queue = || {
+            let (count, releases) = (count.clone(), own.clone());
+            let callback = move |()| {
+                count.fetch_add(1, Ordering::SeqCst);
+                releases.release().unwrap();
             };
-            // A callback that runs on this thread, as an ordinary one does.
-            let permit = own.try_acquire_owned(NORMAL).unwrap();
-            queue();
-            drop(permit);
-            until("it ran", || count.load(Ordering::SeqCst) == 1);
-            let permit = own.try_acquire_owned(NORMAL).unwrap();
-            queue();
-            STARTS.set(Some(StartsACallback(Some(permit))));
-        });
-        ends("the thread", move || ending.join().unwrap());
-        until("the callback ran", || ran.load(Ordering::SeqCst) == 2);
-        until("its slot came back", || scheduler.available_permits() == 1);
+            assert!(!own.acquire_with(callback, NORMAL, ()));
+        };
+        // A callback that runs on this thread, as an ordinary one does.
+        let permit = own.try_acquire_owned(NORMAL).unwrap();
+        queue();
+        drop(permit);
+        until("it ran", || count.load(Ordering::SeqCst) == 1);
+        let permit = own.try_acquire_owned(NORMAL).unwrap();
+        (0..queued).for_each(|_| queue());
+        STARTS.set(Some(StartsACallback(Some(permit))));
     });
+    ends("the thread", move || ending.join().unwrap());
+    until("the callbacks ran", || {
+        ran.load(Ordering::SeqCst) == 1 + queued
+    });
+    until("the slot came back", || scheduler.available_permits() == 1);
 }
