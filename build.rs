@@ -1,22 +1,37 @@
 //! Links the command line, and only it, with the compiler's unwinder inside: one shared library less to load at each
-//! start, a twentieth of `shmsched run S -- true`. Where the archive is not found nothing changes.
+//! start, about a twentieth of `shmsched run S -- true`. Where the archives are not found nothing changes.
 
-use std::path::Path;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    if std::env::var("CARGO_CFG_TARGET_ENV").as_deref() != Ok("gnu")
-        || std::env::var("HOST") != std::env::var("TARGET")
-    {
+    let gnu = env::var("CARGO_CFG_TARGET_ENV").as_deref() == Ok("gnu");
+    if !gnu || env::var("HOST") != env::var("TARGET") {
         return;
     }
-    let told = Command::new("cc")
-        .arg("-print-file-name=libgcc_eh.a")
-        .output();
-    let Ok(told) = told else { return };
-    let archive = String::from_utf8_lossy(&told.stdout).trim().to_owned();
-    if Path::new(&archive).is_absolute() && Path::new(&archive).exists() {
-        println!("cargo::rustc-link-arg-bin=shmsched={archive}");
+    let (Some(unwinder), Some(support)) = (archive("libgcc_eh.a"), archive("libgcc.a")) else {
+        return;
+    };
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    // The standard library asks for gcc_s; found here first, that is a linker script which names the archives.
+    let script = format!(
+        "GROUP ( \"{}\" \"{}\" )\n",
+        unwinder.display(),
+        support.display()
+    );
+    if std::fs::write(out.join("libgcc_s.so"), script).is_ok() {
+        println!("cargo::rustc-link-arg-bin=shmsched=-L{}", out.display());
     }
+}
+
+/// Where the compiler that links keeps a library of its own.
+fn archive(name: &str) -> Option<PathBuf> {
+    let told = Command::new("cc")
+        .arg(format!("-print-file-name={name}"))
+        .output()
+        .ok()?;
+    let path = PathBuf::from(String::from_utf8(told.stdout).ok()?.trim());
+    (path.is_absolute() && Path::exists(&path)).then_some(path)
 }
