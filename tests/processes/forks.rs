@@ -175,8 +175,9 @@ pub fn inherit(args: &Args) {
         drop(inherited.take());
         let fresh = Segment::open(&location).unwrap();
         let own = fresh.scheduler().unwrap();
-        let refused = own.try_acquire_many(2, NORMAL).is_err();
-        let one = own.try_acquire(NORMAL).is_ok();
+        // More urgent than the parent's waiter, which may bar others.
+        let refused = own.try_acquire_many(2, Priority::High).is_err();
+        let one = own.try_acquire(Priority::High).is_ok();
         u8::from(!(refused && one && fresh.member() != segment.member()))
     });
     say(match reap(pid, LONG) {

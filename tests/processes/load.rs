@@ -164,7 +164,7 @@ fn case_56_workers_that_are_killed_and_restarted() {
         worker.kill();
     }
     let (most, units) = peak(log.path());
-    figure!("{units} units of at most 900");
+    figure!("{units} units");
     assert_eq!(most, SLOTS);
     assert!(units > 400, "slots of the killed came back: {units}");
     quiet(&location, SLOTS);

@@ -68,7 +68,7 @@ fn case_08_a_cancelled_waiter_wakes_those_behind_it() {
         let ended = match round % 3 {
             0 => {
                 head.ask("task all 3 3");
-                until(LONG, "in line", || words.waiters() == 1);
+                until(LONG, "a mark", || words.hurry() != 0);
                 next.wait("w", 3, 1);
                 until(LONG, "in line", || words.waiters() == 2);
                 let at = now();
@@ -78,14 +78,14 @@ fn case_08_a_cancelled_waiter_wakes_those_behind_it() {
             1 => {
                 let at = now() + 60_000_000;
                 head.ask("wait all 3 3 60");
-                until(LONG, "in line", || words.waiters() == 1);
+                until(LONG, "a mark", || words.hurry() != 0);
                 next.wait("w", 3, 1);
                 head.0.expect("failed all TimedOut");
                 at
             }
             _ => {
                 head.ask("task all 3 3");
-                until(LONG, "in line", || words.waiters() == 1);
+                until(LONG, "a mark", || words.hurry() != 0);
                 next.wait("w", 3, 1);
                 until(LONG, "in line", || words.waiters() == 2);
                 let at = now();
@@ -121,6 +121,7 @@ fn case_08_cancelled_in_the_middle_and_at_the_end() {
     let mut waiters: Vec<_> = (0..5).map(|_| Puppet::new(&location)).collect();
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.ask("task w 3 1");
+        until(LONG, "queued first", || waiter.ask("pending") == "1");
         waiter.ask("task behind 3 1");
         until(LONG, "in line", || words.waiters() as usize == at + 1);
     }
