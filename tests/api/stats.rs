@@ -116,7 +116,12 @@ proptest! {
                 Step::Join(lane, slots) => {
                     let mut task = Task::new(scheduler.acquire_many(slots, Priority::ALL[lane]));
                     match task.poll() {
-                        Some(permit) => held.push(permit.unwrap()),
+                        // Barred from the fast path it may queue and be served within the poll.
+                        Some(permit) => {
+                            held.push(permit.unwrap());
+                            deferred += scheduler.stats().total.deferred - deferred;
+                            prop_assert!(deferred <= last.total.deferred + 1);
+                        }
                         None => {
                             deferred += 1;
                             waiting.push((lane, task));
