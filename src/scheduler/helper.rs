@@ -31,12 +31,12 @@ impl Helper {
         self.started
     }
 
-    fn runner(&mut self) -> Option<Sender<Job>> {
+    pub fn runner(&mut self) -> Option<Sender<Job>> {
         if self.runner.is_none() {
             let (sender, jobs) = channel::<Job>();
             thread::Builder::new()
                 .name("shmsched-jobs".into())
-                .spawn(move || jobs.into_iter().for_each(super::jobs::run_here))
+                .spawn(move || super::jobs::run_all(&jobs))
                 .ok()?;
             self.runner = Some(sender);
         }

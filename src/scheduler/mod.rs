@@ -522,7 +522,7 @@ impl Scheduler {
                 attachment.settled();
                 Attachment::job_of(&waiter)
                     .into_iter()
-                    .for_each(jobs::run_here);
+                    .for_each(|job| attachment.run_job(job));
             }
             None if first => {
                 attachment.look_if_stale();

@@ -202,14 +202,27 @@ impl Attachment {
         self.settled();
         match &first.kind {
             Kind::Callback(job) => {
-                if let Some(job) = job.lock().take() {
-                    jobs::run_here(job);
-                }
+                let job = job.lock().take();
+                job.into_iter().for_each(|job| self.run_job(job));
             }
             // It sleeps on the member's bell.
             _ => self.ring(self.me, lane),
         }
         true
+    }
+
+    /// Runs a callback that has its slot on this thread, or, if it is ending, on the member's own.
+    pub(crate) fn run_job(&self, job: Job) {
+        let Err(job) = jobs::run_here(job) else {
+            return;
+        };
+        let runner = self.helper.lock().runner();
+        // With no thread to be had it runs here after all: its slot is taken.
+        let unsent = match runner {
+            Some(runner) => runner.send(job).err().map(|back| back.0),
+            None => Some(job),
+        };
+        unsent.into_iter().for_each(jobs::run_alone);
     }
 
     /// The lane of this member whose turn it would be if `slots` were given back now.
