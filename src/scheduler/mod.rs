@@ -347,14 +347,18 @@ impl Scheduler {
     /// # Errors
     ///
     /// As [`Scheduler::acquire_many`], and [`AcquireError::TimedOut`].
-    pub async fn acquire_until(
+    pub fn acquire_until(
         &self,
         slots: u32,
         priority: Priority,
         until: impl Into<Deadline>,
-    ) -> Result<Permit<'_>, AcquireError> {
-        self.take(slots, priority, until.into()).await?;
-        Ok(Permit::new(self, slots))
+    ) -> impl Future<Output = Result<Permit<'_>, AcquireError>> + Send {
+        // Now, not at the first poll: a duration counts from the call.
+        let until = until.into();
+        async move {
+            self.take(slots, priority, until).await?;
+            Ok(Permit::new(self, slots))
+        }
     }
 
     /// [`Scheduler::acquire`] with a permit that keeps the Scheduler alive.

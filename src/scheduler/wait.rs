@@ -161,6 +161,7 @@ impl Attachment {
         };
         if given {
             self.advance_drawn(draw);
+            self.serve_callbacks();
         }
     }
 
@@ -209,6 +210,33 @@ impl Attachment {
             _ => self.ring(self.me, lane),
         }
         true
+    }
+
+    /// Runs this member's callbacks whose turn came by a release of this thread that was no hand-over.
+    fn serve_callbacks(self: &Arc<Self>) {
+        let mut lanes = self.own_lanes.get();
+        while lanes != 0 {
+            let lane = 31 - lanes.leading_zeros() as usize;
+            let mut queue = self.queue.lock();
+            let first = queue.first(lane).cloned();
+            let got = first
+                .filter(|first| matches!(first.kind, Kind::Callback(_)))
+                .and_then(|first| match self.attempt(&mut queue, &first) {
+                    Attempt::Got(nudge) => Some((nudge, first)),
+                    Attempt::Later { .. } => None,
+                });
+            drop(queue);
+            match got {
+                Some((nudge, first)) => {
+                    nudge.deliver();
+                    self.settled();
+                    Attachment::job_of(&first)
+                        .into_iter()
+                        .for_each(|job| self.run_job(job));
+                }
+                None => lanes &= !(1 << lane),
+            }
+        }
     }
 
     /// Runs a callback that has its slot on this thread, or, if it is ending, on the member's own.
