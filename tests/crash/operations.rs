@@ -200,7 +200,10 @@ pub fn hold(args: &Args) {
 }
 
 /// Role: PATH. Holds a slot, leaves its lock to a command, and says its member and the command's pid.
-#[allow(clippy::zombie_processes, reason = "it outlives this process on purpose; the test ends it")]
+#[allow(
+    clippy::zombie_processes,
+    reason = "it outlives this process on purpose; the test ends it"
+)]
 pub fn orphan(args: &Args) {
     let segment = Segment::open(&args.location()).unwrap();
     let scheduler = segment.scheduler().unwrap();
