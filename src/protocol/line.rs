@@ -255,6 +255,38 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Members with a bit set but nobody in the place: they are joining or leaving, or died at it.
+    pub fn half_left(&self) -> Vec<u32> {
+        let mut members = Vec::new();
+        for lane in 0..LANES {
+            for (at, word) in self.set(lane).iter().enumerate() {
+                let mut bits = word.get();
+                while bits != 0 {
+                    let member = at as u32 * 64 + bits.trailing_zeros();
+                    bits &= bits - 1;
+                    let empty = |place: &Place| place.ticket.get() == 0;
+                    if self.place(member, lane).is_some_and(empty) {
+                        members.push(member);
+                    }
+                }
+            }
+        }
+        members
+    }
+
+    /// Clears the bits of SUMMARY whose set is empty: a leaver died between the two.
+    pub fn tidy_summary(&self) {
+        let summary = self.summary.get();
+        for lane in (0..LANES).filter(|lane| summary & 1 << lane != 0) {
+            if self.is_empty(lane) {
+                self.summary.clear_bits(1 << lane); // pair: summary
+                if !self.is_empty(lane) {
+                    self.summary.set_bits(1 << lane);
+                }
+            }
+        }
+    }
+
     fn is_empty(&self, lane: usize) -> bool {
         self.set(lane).iter().all(|word| word.get() == 0)
     }

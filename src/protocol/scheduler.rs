@@ -222,6 +222,10 @@ pub struct Outlook {
     pub turn: Option<bool>,
     /// It is among the first two, which keep the short timer.
     pub watches: bool,
+    /// How many stand before it that have not lapsed.
+    pub rank: u32,
+    /// Somebody before it was called and is not in yet: he may be stopped, and those who watch too.
+    pub behind_called: bool,
     /// Somebody who was called has kept silent for more than 10 ms: he may be dead.
     pub silent: bool,
 }
@@ -271,6 +275,14 @@ impl Gate<'_> {
             let plan = plan(view, draw);
             let mine = |at: usize| me == Some((entries[at].member, entries[at].lane));
             outlook.watches = plan.watchers.iter().flatten().any(|at| mine(*at));
+            let ahead = entries.iter().enumerate().take_while(|(at, _)| !mine(*at));
+            outlook.rank = ahead
+                .filter(|(_, e)| e.state.doing() != Doing::Lapsed)
+                .count() as u32;
+            let mut ahead = entries.iter().enumerate().take_while(|(at, _)| !mine(*at));
+            outlook.behind_called = ahead.any(|(at, e)| {
+                e.state.doing() == Doing::Called || plan.calls.iter().any(|call| call.0 == at)
+            });
             outlook.silent = entries.iter().any(|entry| {
                 let silent = moment.ms.wrapping_sub(entry.state.ms());
                 entry.state.doing() == Doing::Called

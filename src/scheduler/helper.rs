@@ -105,14 +105,22 @@ impl Attachment {
                 };
                 bits |= lane_bit(lane).get();
                 self.tend(&mut queue, &first, round, &mut due);
-                let next = self.timer(now, round.near);
+                let next = self.timer(now, round.rank < 2);
                 if now >= round.timer {
                     round.timer = next;
                     round.watches = round.watches.wrapping_add(1);
-                    duty = duty.or(Some((round.near, round.watches)));
+                    let near = round.rank < 2;
+                    duty = match duty {
+                        Some((true, _)) => duty,
+                        _ => Some((near, round.watches)),
+                    };
                 }
                 round.timer = round.timer.min(next);
-                until = Some(until.map_or(round.timer, |until: u64| until.min(round.timer)));
+                let at = self
+                    .bars_at(&first, now)
+                    .unwrap_or(u64::MAX)
+                    .min(round.timer);
+                until = Some(until.map_or(at, |until: u64| until.min(at)));
             }
             drop(queue);
             let again = !due.is_empty();
@@ -155,7 +163,12 @@ impl Attachment {
                 if let Some(place) = line.place(self.me, first.lane) {
                     place.watching.put(u32::from(outlook.watches));
                 }
-                round.near = outlook.watches;
+                self.bar_if_held_up(first, outlook);
+                round.rank = if outlook.behind_called {
+                    1
+                } else {
+                    outlook.rank
+                };
                 if outlook.turn.is_some() {
                     wake_task(first, ms, round, due);
                 }
@@ -174,7 +187,7 @@ impl Attachment {
             }
             Kind::Callback(_) => {
                 let Some(runner) = self.helper.lock().runner() else {
-                    round.near = true; // no thread now; try again at the next watch
+                    round.rank = 0; // no thread now; try again at the next watch
                     return;
                 };
                 match self.attempt(queue, first) {
@@ -184,7 +197,7 @@ impl Attachment {
                         due.jobs
                             .extend(Attachment::job_of(first).map(|job| (runner, job)));
                     }
-                    Attempt::Later { watches } => round.near = watches,
+                    Attempt::Later { rank } => round.rank = rank,
                 }
             }
             Kind::Thread(_) => {}
@@ -195,14 +208,14 @@ impl Attachment {
 fn wake_task(first: &Waiter, ms: u32, round: &mut Round, due: &mut Due) {
     first.called.put(ms.wrapping_add(1).max(1));
     due.nudges.push(first.nudge());
-    round.near = true;
+    round.rank = 0;
 }
 
 /// What the helper remembers of a lane.
 #[derive(Clone, Copy, Default)]
 struct Round {
     timer: u64,
-    near: bool,
+    rank: u32,
     watches: u32,
 }
 

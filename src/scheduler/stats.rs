@@ -76,9 +76,9 @@ impl Scheduler {
             .fold(QueueStats::default(), |sum, queue: &QueueStats| {
                 QueueStats {
                     count: sum.count + queue.count,
-                    deferred: sum.deferred + queue.deferred,
-                    completed: sum.completed + queue.completed,
-                    cancelled: sum.cancelled + queue.cancelled,
+                    deferred: sum.deferred.wrapping_add(queue.deferred),
+                    completed: sum.completed.wrapping_add(queue.completed),
+                    cancelled: sum.cancelled.wrapping_add(queue.cancelled),
                 }
             });
         let hot = attachment.hot();

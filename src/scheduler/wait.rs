@@ -31,8 +31,8 @@ const GONE_EVERY: u32 = 8;
 pub(crate) enum Attempt {
     /// It has its slots and left the queue; deliver, then call [`Attachment::settled`].
     Got(Nudge),
-    /// Not yet. `watches`: among the first two of the line.
-    Later { watches: bool },
+    /// Not yet. `rank`: how many stand before it in the line that have not lapsed; below 2 it watches.
+    Later { rank: u32 },
 }
 
 thread_local! {
@@ -314,9 +314,13 @@ impl Attachment {
                 if let Some(place) = line.place(self.me, lane) {
                     place.watching.put(u32::from(outlook.watches));
                 }
-                return Attempt::Later {
-                    watches: outlook.watches,
+                self.bar_if_held_up(waiter, outlook);
+                let rank = if outlook.behind_called {
+                    1
+                } else {
+                    outlook.rank
                 };
+                return Attempt::Later { rank };
             };
             let limits = Limits::read(hot);
             let mark = Mark(hot.hurry.get());
@@ -343,7 +347,26 @@ impl Attachment {
                 }
             }
         }
-        Attempt::Later { watches: true }
+        Attempt::Later { rank: 0 }
+    }
+
+    /// The head of the line that asks for more than one slot may never be called, since they never come free together:
+    /// it bars newcomers all the same.
+    pub(crate) fn bar_if_held_up(&self, waiter: &Waiter, outlook: Outlook) {
+        if outlook.turn.is_none()
+            && outlook.rank == 0
+            && waiter.amount > 1
+            && clock::now().saturating_sub(waiter.since) >= PATIENCE_NS
+        {
+            let mark = Mark::new(self.me, self.generation, waiter.lane, false);
+            self.views.line().mark(mark);
+        }
+    }
+
+    /// When a head that asks for more than one slot looks whether it must bar newcomers.
+    pub(crate) fn bars_at(&self, waiter: &Waiter, now: u64) -> Option<u64> {
+        let at = waiter.since.saturating_add(PATIENCE_NS);
+        (waiter.amount > 1 && at > now).then_some(at)
     }
 
     /// Takes a waiter out of the queue, served or not; the next of its lane takes the place, with a new ticket.
@@ -473,8 +496,8 @@ impl Attachment {
     /// or dead itself.
     pub(crate) fn watch_duty(self: &Arc<Self>, near: bool, watches: u32) {
         self.notice_damage();
-        if near {
-            self.look(Scope::Concerned);
+        if near || self.front_is_dead() {
+            self.look(Scope::Front);
             // Held back by a target with nothing running, no release will ever draw for it.
             if self.hot().running.get() <= 0 {
                 self.advance(None, Some(self.draw()));
@@ -485,9 +508,23 @@ impl Attachment {
         }
     }
 
+    /// Whether one of the first two in line is dead.
+    fn front_is_dead(&self) -> bool {
+        let entries = self.views.line().entries();
+        let mut files = self.files.lock();
+        let Some(files) = files.as_mut() else {
+            return false;
+        };
+        entries
+            .iter()
+            .filter(|entry| entry.state.doing() != Doing::Lapsed)
+            .take(2)
+            .any(|entry| entry.member != self.me && files.probe.is_dead(entry.member))
+    }
+
     /// When a sleeper looks up by itself.
-    pub(crate) fn timer(&self, now: u64, watches: bool) -> u64 {
-        let every = if watches {
+    pub(crate) fn timer(&self, now: u64, near: bool) -> u64 {
+        let every = if near {
             WATCH_NS
         } else {
             DOZE_NS + u64::from(self.me % 64) * 8_000_000
@@ -516,7 +553,7 @@ impl Attachment {
                 Fate::Waiting => {}
             }
             let sits = queue.is_first(&waiter);
-            let mut near = false;
+            let mut rank = u32::MAX;
             if sits {
                 if let Some(failure) = self.wait_failure(amount) {
                     drop(queue);
@@ -529,7 +566,7 @@ impl Attachment {
                         self.settled();
                         return Ok(());
                     }
-                    Attempt::Later { watches } => near = watches,
+                    Attempt::Later { rank: now } => rank = now,
                 }
             }
             drop(queue);
@@ -541,12 +578,13 @@ impl Attachment {
                 continue;
             }
             if sits {
-                let timer = self.timer(now, near);
+                let timer = self.timer(now, rank < 2);
                 let until = deadline.map_or(timer, |deadline| deadline.min(timer));
+                let until = self.bars_at(&waiter, now).map_or(until, |at| at.min(until));
                 let _ = self.member().bell.wait(heard, lane_bit(lane), Some(until));
                 if clock::now() >= timer {
                     watches = watches.wrapping_add(1);
-                    self.watch_duty(near, watches);
+                    self.watch_duty(rank < 2, watches);
                 }
             } else {
                 let left = deadline.map_or(Duration::from_secs(3600), |deadline| {

@@ -149,7 +149,7 @@ fn remove_half_made(name: &str) -> bool {
     let nobody =
         lock::try_lock(file.as_fd(), files::ATTACHING, lock::Mode::Exclusive).unwrap_or(false);
     let half = matches!(
-        files::map(&location, &file, true),
+        files::map(&location, &file, true, false),
         Err(OpenError::NotASegment(_))
     );
     // A creator locks right after making it: one younger than a second may be between the two.

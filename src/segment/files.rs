@@ -10,6 +10,7 @@ use crate::location::Location;
 use crate::sys::file::{self, Identity, Refusal};
 use crate::sys::lock::{self, Mode};
 use crate::sys::mapping::{Mapping, lend};
+use crate::sys::sigbus;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -52,13 +53,22 @@ pub(crate) fn lock_attaching(file: &File, mode: Mode) -> Result<bool, io::Error>
     }
 }
 
+/// A file that was opened, mapped and checked.
+pub(crate) struct Mapped {
+    pub views: Views,
+    pub checked: Checked,
+    /// Where it was asked for: the file cut short is no SIGBUS.
+    pub watch: Option<sigbus::Watch>,
+}
+
 /// Maps an opened file whole and checks its header: nothing is read twice, and what was checked is what is used. The
 /// mapping goes through `file`'s description, so it keeps that one's locks alive.
 pub(crate) fn map(
     location: &Location,
     file: &File,
     writable: bool,
-) -> Result<(Views, Checked), OpenError> {
+    survive_truncation: bool,
+) -> Result<Mapped, OpenError> {
     let length = file::len(file)?;
     if length < size_of::<Header>() as u64 {
         let what = if length == 0 {
@@ -74,11 +84,23 @@ pub(crate) fn map(
         Location::Shm(name) if writable => Mapping::shm(name, file, mapped)?,
         _ => Mapping::file(file, mapped, writable)?,
     };
+    // Before the first read.
+    let watch = match survive_truncation {
+        true => {
+            sigbus::install()?;
+            Some(sigbus::watch(&map))
+        }
+        false => None,
+    };
     let cannot = || OpenError::Damaged("it cannot be mapped".into());
     let header = lend::<Header>(&map, 0).ok_or_else(cannot)?;
     let checked = header.check(length).map_err(unusable)?;
     let views = Views::new(map, checked.geometry).ok_or_else(cannot)?;
-    Ok((views, checked))
+    Ok(Mapped {
+        views,
+        checked,
+        watch,
+    })
 }
 
 fn unusable(why: Unusable) -> OpenError {
@@ -202,14 +224,30 @@ impl Probe {
         self.ours.get()
     }
 
-    /// Whether the member is certainly dead: its byte can be asked about, and is free.
-    pub fn is_dead(&mut self, member: u32) -> bool {
+    /// Those of the suspects, slots with their generations, that are certainly dead: their byte can be asked about, and
+    /// is free. The descriptor is looked at before and after all questions: asked of another file the answer would
+    /// be "free" for everybody.
+    pub fn dead_among(&mut self, suspects: impl Iterator<Item = (u32, u32)>) -> Vec<(u32, u32)> {
+        let mut suspects = suspects.peekable();
+        if suspects.peek().is_none() {
+            return Vec::new();
+        }
         let Some(file) = self.file() else {
-            return false;
+            return Vec::new();
         };
-        let answer = lock::is_locked(file.as_fd(), MEMBERS + u64::from(member), 1);
-        // Asked of the right file only if it is that before and after.
-        matches!(answer, Ok(None)) && self.ours.get().is_some()
+        let is_free = |member: u32| lock::is_locked(file.as_fd(), MEMBERS + u64::from(member), 1);
+        let dead = suspects
+            .filter(|(member, _)| matches!(is_free(*member), Ok(None)))
+            .collect();
+        match self.ours.get() {
+            Some(_) => dead,
+            None => Vec::new(),
+        }
+    }
+
+    /// Whether the member is certainly dead.
+    pub fn is_dead(&mut self, member: u32) -> bool {
+        !self.dead_among([(member, 0)].into_iter()).is_empty()
     }
 
     /// Whether any of the first `count` members is certainly alive.

@@ -3,9 +3,8 @@
 use super::attachment::{Attachment, state};
 use super::files::Probe;
 use super::views::Views;
-use crate::layout::LANES;
 use crate::protocol::ledger::{self, Picture};
-use crate::protocol::line::Mark;
+use crate::protocol::line::{Doing, Mark};
 use crate::protocol::roster::{self, Status};
 use crate::sys::clock;
 use std::sync::Arc;
@@ -23,7 +22,10 @@ pub struct Looked {
 /// Whom to ask about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Those that hold something, stand in line or own the mark.
+    /// Those that hold something, the first two in line, the mark's owner, and who left the line half-way: what a
+    /// watcher asks ten times a second.
+    Front,
+    /// Those, and everybody in line.
     Concerned,
     /// Every member: before "table full".
     Everybody,
@@ -36,49 +38,54 @@ const PATIENCE: Duration = Duration::from_millis(40);
 
 /// Marks the dead GONE, so that they are out of every sum, and cleans what can be cleaned now. Returns how many.
 pub(crate) fn bury(views: &Views, probe: &mut Probe, me: Option<u32>, scope: Scope) -> u32 {
-    let line = views.line();
-    let mark = Mark(views.hot.hurry.get());
     // Read once: it grows under us.
     let members = views.members();
-    let mut held = vec![false; members.len()];
-    if scope == Scope::Concerned {
-        let all = views.records[..held.len()].iter().chain(views.leased());
-        for record in all {
-            let word = ledger::Word(record.word.get());
-            if let Some(owner) = roster::Owner::read(record.owner.get())
-                && (word.net() != 0 || word.is_odd())
-                && let Some(held) = held.get_mut(owner.member as usize)
-            {
-                *held = true;
+    let mut asked = vec![scope == Scope::Everybody; members.len()];
+    if scope != Scope::Everybody {
+        concerned(views, scope, |member| {
+            if let Some(asked) = asked.get_mut(member as usize) {
+                *asked = true;
             }
-        }
+        });
     }
+    // The generation is read before the question, so a slot that is reused meanwhile is not meant.
+    let suspects = (0u32..)
+        .zip(members)
+        .filter(|(index, _)| asked[*index as usize] && Some(*index) != me)
+        .filter_map(|(index, member)| Some((index, Status(member.status.get()).live()?)));
     let mut dead = 0;
-    for (index, member) in (0u32..).zip(members) {
-        let Some(generation) = Status(member.status.get()).live() else {
-            continue;
-        };
-        let stands = || {
-            (0..LANES).any(|lane| {
-                line.place(index, lane)
-                    .is_some_and(|place| place.ticket.get() != 0)
-            })
-        };
-        let concerned = scope == Scope::Everybody
-            || held[index as usize]
-            || stands()
-            || mark.0 != 0 && mark.member() == index;
-        // The generation was read before the question, so a slot that is reused meanwhile is not meant.
-        if concerned
-            && Some(index) != me
-            && probe.is_dead(index)
-            && roster::retire(member, generation)
-        {
-            dead += 1;
-        }
+    for (index, generation) in probe.dead_among(suspects) {
+        dead += u32::from(roster::retire(&members[index as usize], generation));
     }
     clean(views, probe);
     dead
+}
+
+/// Calls `ask` with each member that a look of this scope is about.
+fn concerned(views: &Views, scope: Scope, mut ask: impl FnMut(u32)) {
+    let line = views.line();
+    let holders = views.records[..views.members().len()]
+        .iter()
+        .chain(views.leased());
+    for record in holders {
+        let word = ledger::Word(record.word.get());
+        if let Some(owner) = roster::Owner::read(record.owner.get())
+            && (word.net() != 0 || word.is_odd())
+        {
+            ask(owner.member);
+        }
+    }
+    let mark = Mark(views.hot.hurry.get());
+    if mark.0 != 0 {
+        ask(mark.member());
+    }
+    line.half_left().into_iter().for_each(&mut ask);
+    let entries = line.entries();
+    let awake = entries
+        .iter()
+        .filter(|entry| scope == Scope::Concerned || entry.state.doing() != Doing::Lapsed);
+    let most = if scope == Scope::Front { 2 } else { usize::MAX };
+    awake.take(most).for_each(|entry| ask(entry.member));
 }
 
 /// Cleans GONE members whose byte is free. One that is being cleaned, or an evicted one whose command still runs,
@@ -94,6 +101,7 @@ fn clean(views: &Views, probe: &mut Probe) {
             });
         }
     }
+    views.line().tidy_summary();
     if views.hot.waiters.get() != 0 {
         views.line().recount();
     }

@@ -73,23 +73,16 @@ impl Observer {
     pub fn open_with(location: &Location, options: &OpenOptions) -> Result<Observer, OpenError> {
         let file = files::open(location, false, options.trust_foreign)?;
         let identity = file::identity(&file)?;
-        let (views, checked) = files::map(location, &file, false)?;
-        let watch = match options.survive_truncation {
-            true => {
-                sigbus::install()?;
-                Some(sigbus::watch(&views.map))
-            }
-            false => None,
-        };
+        let mapped = files::map(location, &file, false, options.survive_truncation)?;
         let probe = Probe::new(location.path(), identity, false);
         Ok(Observer {
             location: location.clone(),
             file,
             identity,
-            checked,
-            views,
+            checked: mapped.checked,
+            views: mapped.views,
             probe,
-            watch,
+            watch: mapped.watch,
             epoch: fork::epoch(),
         })
     }

@@ -1,7 +1,7 @@
 //! Attaching: opening a segment and taking a member slot.
 
 use super::attachment::{Attachment, Parts};
-use super::files::{self, Files, MEMBERS, Probe};
+use super::files::{self, Files, MEMBERS, Mapped, Probe};
 use super::look::{Scope, bury};
 use super::views::Views;
 use crate::deadline::Deadline;
@@ -10,7 +10,7 @@ use crate::layout::{SchedulerHot, put_bytes};
 use crate::location::Location;
 use crate::protocol::roster;
 use crate::sys::lock::{self, Mode};
-use crate::sys::{clock, file, fork, membarrier, process, sigbus};
+use crate::sys::{clock, file, fork, membarrier, process};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -145,7 +145,11 @@ fn attempt(location: &Location, options: &OpenOptions) -> Result<Attempt, OpenEr
     if file::links(&file)? == 0 {
         return Ok(Attempt::Vanished);
     }
-    let (views, checked) = match files::map(location, &file, true) {
+    let Mapped {
+        views,
+        checked,
+        watch,
+    } = match files::map(location, &file, true, options.survive_truncation) {
         // Not published by a link: what is empty or incomplete may be under construction.
         Err(OpenError::NotASegment(why)) if matches!(location, Location::Shm(_)) => {
             return Ok(Attempt::Incomplete(why));
@@ -160,13 +164,6 @@ fn attempt(location: &Location, options: &OpenOptions) -> Result<Attempt, OpenEr
     }
     // It has a name: links said so under the lock.
     views.hot.flags.clear_bits(SchedulerHot::FLAG_GONE);
-    let watch = match options.survive_truncation {
-        true => {
-            sigbus::install()?;
-            Some(sigbus::watch(&views.map))
-        }
-        false => None,
-    };
     let mut probe = Probe::new(location.path(), file::identity(&file)?, true);
     let mut claimed = claim(&views, &file, options)?;
     if claimed.is_none() && bury(&views, &mut probe, None, Scope::Everybody) != 0 {
@@ -245,7 +242,7 @@ fn reset_after_reboot(location: &Location, options: &OpenOptions) -> Result<(), 
     if !files::lock_attaching(&file, Mode::Exclusive)? {
         return Ok(());
     }
-    let (views, checked) = files::map(location, &file, true)?;
+    let Mapped { views, checked, .. } = files::map(location, &file, true, false)?;
     let boot = clock::boot_id()?;
     if checked.boot == boot || file::links(&file)? == 0 {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Removing a segment: under the exclusive attaching byte, so that nobody attaches to what is about to go.
 
-use super::files::{self, Probe};
+use super::files::{self, Mapped, Probe};
 use crate::error::{OpenError, RemoveError};
 use crate::layout::SchedulerHot;
 use crate::location::Location;
@@ -26,13 +26,13 @@ pub(crate) fn remove(location: &Location, force: bool) -> Result<(), RemoveError
     }
     let path = location.path();
     let identity = file::identity(&opened)?;
-    let usable = files::map(location, &opened, true);
+    let usable = files::map(location, &opened, true, false);
     if !force {
         // Of a damaged one nobody knows how many slots it had: ask about all there could be.
         let slots = usable
             .as_ref()
-            .map_or(crate::layout::Geometry::MAX_MEMBERS, |(_, checked)| {
-                checked.geometry.members
+            .map_or(crate::layout::Geometry::MAX_MEMBERS, |mapped| {
+                mapped.checked.geometry.members
             });
         let mut probe = Probe::new(path.clone(), identity, true);
         if probe.anybody(slots) {
@@ -45,7 +45,7 @@ pub(crate) fn remove(location: &Location, force: bool) -> Result<(), RemoveError
         }
     }
     match usable {
-        Ok((views, _)) => {
+        Ok(Mapped { views, .. }) => {
             if force {
                 views.hot.flags.set_bits(SchedulerHot::FLAG_RETIRED);
             }

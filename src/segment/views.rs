@@ -14,7 +14,6 @@ use std::sync::Arc;
 /// Everything in a segment that anybody reads or writes. Geometry was checked once; it is never read again.
 #[derive(Clone)]
 pub(crate) struct Views {
-    pub map: Arc<Mapping>,
     pub geometry: Geometry,
     pub words: usize,
     pub header: Lent<Header>,
@@ -44,7 +43,6 @@ impl Views {
             roster: lend_slice(&map, at.roster, members)?,
             records: lend_slice(&map, at.records, geometry.records as usize)?,
             places: lend_slice(&map, at.scheduler_places, members * crate::layout::LANES)?,
-            map,
         })
     }
 
