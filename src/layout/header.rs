@@ -30,7 +30,7 @@ shared_record! {
         pub format: U32,
         /// [`BYTE_ORDER`].
         pub byte_order: U32,
-        /// Fingerprint of the sizes of all records.
+        /// Fingerprint of the sizes of all records and of the geometry.
         pub layout: U64,
         /// Length of the segment.
         pub bytes: U64,
@@ -159,17 +159,17 @@ impl Header {
                 supported: FORMAT,
             });
         }
-        if self.layout.get() != super::Map::fingerprint() {
-            return Err(Unusable::Layout);
-        }
-        if self.ready.get() != 1 {
-            return Err(Unusable::NotASegment("it was never completed"));
-        }
         let geometry = Geometry {
             members: self.members.get(),
             records: self.records.get(),
             max_waiting: self.max_waiting.get(),
         };
+        if self.layout.get() != super::Map::fingerprint(geometry) {
+            return Err(Unusable::Layout);
+        }
+        if self.ready.get() != 1 {
+            return Err(Unusable::NotASegment("it was never completed"));
+        }
         if !geometry.is_sane() {
             return Err(Unusable::Layout);
         }
@@ -206,7 +206,7 @@ impl Header {
         self.magic.put(MAGIC);
         self.format.put(FORMAT);
         self.byte_order.put(BYTE_ORDER);
-        self.layout.put(super::Map::fingerprint());
+        self.layout.put(super::Map::fingerprint(geometry));
         self.bytes.put(super::Map::of(geometry).bytes);
         self.members.put(geometry.members);
         self.records.put(geometry.records);

@@ -65,8 +65,9 @@ impl Map {
         }
     }
 
-    /// A number that changes whenever a record changes its size or a part its place (FNV-1a over the sizes).
-    pub const fn fingerprint() -> u64 {
+    /// A number that changes whenever a record changes its size or a part its place, or with the geometry, which a rounded
+    /// length alone does not tell (FNV-1a over the sizes).
+    pub const fn fingerprint(geometry: Geometry) -> u64 {
         let sizes = [
             size_of::<super::Header>(),
             size_of::<SchedulerHot>(),
@@ -78,6 +79,9 @@ impl Map {
             SCHEDULER_COLD_AT,
             TABLES_AT,
             LANES,
+            geometry.members as usize,
+            geometry.records as usize,
+            geometry.max_waiting as usize,
         ];
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         let mut at = 0;
