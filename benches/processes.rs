@@ -52,7 +52,7 @@ fn main() {
 fn child(role: &str, directory: &Path, rounds: u32) {
     match role {
         "ping" => bare_side(directory, 1, rounds),
-        "hand" => hand_side(directory, 1, rounds),
+        "hand" => hand_side(directory, 1, rounds, || say("ready")),
         "hold" => {
             let scheduler = scheduler(directory, "killed", 1);
             let _permit = scheduler.blocking_acquire(NORMAL).expect("a slot");
@@ -151,8 +151,8 @@ fn bare_side(directory: &Path, side: usize, rounds: u32) {
 }
 
 /// Ours: three segments of one slot in turn, so that each acquire waits for the other side's release. Side 0 begins
-/// with the first and the third, side 1 with the second.
-fn hand_side(directory: &Path, side: usize, rounds: u32) {
+/// with the first and the third, side 1 with the second; `ready` runs once they are held, before the first round.
+fn hand_side(directory: &Path, side: usize, rounds: u32, ready: impl FnOnce()) {
     let [a, b, c] = ["first", "second", "third"].map(|name| scheduler(directory, name, 1));
     let all = [&a, &b, &c];
     let mut held = [const { None }; 3];
@@ -160,9 +160,7 @@ fn hand_side(directory: &Path, side: usize, rounds: u32) {
     for at in mine {
         held[*at] = Some(all[*at].blocking_acquire(NORMAL).expect("a slot"));
     }
-    if side == 1 {
-        say("ready");
-    }
+    ready();
     // Side 0 gives 0, 2, 1, 0, ... and takes 1, 0, 2, ...; side 1 takes what side 0 gives and gives what it takes.
     for round in 0..rounds as usize {
         let (first, second) = ((round * 2) % 3, (round * 2 + 1) % 3);
@@ -186,13 +184,18 @@ fn hand_over(directory: &Path, rounds: u32) {
         let mut child = spawn("ping", directory, per_round);
         let begun = Instant::now();
         bare_side(directory, 0, per_round);
-        child.wait().expect("the child");
+        assert!(child.wait().expect("the child").success());
         let bare_took = begun.elapsed();
-        let mut child = spawn("hand", directory, per_round);
-        heard(&mut child, "ready");
-        let begun = Instant::now();
-        hand_side(directory, 0, per_round);
-        child.wait().expect("the child");
+        let (mut other, mut begun) = (None, Instant::now());
+        hand_side(directory, 0, per_round, || {
+            // Not before our slots are held, or it would run ahead.
+            let mut child = spawn("hand", directory, per_round);
+            heard(&mut child, "ready");
+            other = Some(child);
+            begun = Instant::now();
+        });
+        let ended = other.expect("started").wait().expect("the child");
+        assert!(ended.success(), "the other side: {ended}");
         let ours_took = begun.elapsed();
         let per = |took: Duration| took.as_nanos() as f64 / f64::from(per_round) / 2.0;
         ours.push(per(ours_took));
@@ -288,22 +291,13 @@ fn killed_holder(directory: &Path, rounds: usize) {
     );
 }
 
-/// User and system time of a process, in clock ticks.
-fn ticks(pid: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields: Vec<&str> = stat
-        .rsplit(')')
+/// Time that a process (of one thread) was on a CPU, in ns: finer than the ticks of /proc/PID/stat.
+fn on_cpu(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    text.split_whitespace()
         .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    let field = |at: usize| {
-        fields
-            .get(at)
-            .and_then(|text| text.parse::<u64>().ok())
-            .unwrap_or(0)
-    };
-    field(11) + field(12)
+        .and_then(|ns| ns.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Voluntary context switches: one for each time a process slept.
@@ -337,12 +331,12 @@ fn three_hundred(directory: &Path, waiters: usize) {
     {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let cpu = |children: &[Child]| children.iter().map(|child| ticks(child.id())).sum::<u64>();
+    let cpu = |children: &[Child]| children.iter().map(|child| on_cpu(child.id())).sum::<u64>();
     let slept = |children: &[Child]| children.iter().map(|child| sleeps(child.id())).sum::<u64>();
     let (before, slept_before) = (cpu(&children), slept(&children));
     let wait = Duration::from_secs(10);
     std::thread::sleep(wait);
-    let used = (cpu(&children) - before) as f64 / 100.0 / wait.as_secs_f64() * 100.0;
+    let used = (cpu(&children) - before) as f64 / wait.as_nanos() as f64 * 100.0;
     let woke = slept(&children) - slept_before;
     println!(
         "{waiters} processes waiting: {used:.2} % of a core together over 10 s (goal 1 %), {woke} wake-ups; all attached after {:.2} s",
@@ -352,7 +346,7 @@ fn three_hundred(directory: &Path, waiters: usize) {
     let begun = Instant::now();
     drop(permit);
     for child in &mut children {
-        child.wait().expect("a child");
+        assert!(child.wait().expect("a child").success());
     }
     let rung = rings(&directory.join("many")) - rung;
     println!(
