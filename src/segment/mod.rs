@@ -378,7 +378,9 @@ impl Segment {
             attachment.look_if_stale();
             let hot = attachment.hot();
             if hot.running.get() <= 0 && attachment.views.line().entries().is_empty() {
-                return Ok(());
+                // So does a file that was cut short or overwritten with zeros.
+                attachment.notice_damage();
+                return attachment.failure().map_or(Ok(()), Err);
             }
             if until.has_passed() {
                 return Err(AcquireError::TimedOut);
