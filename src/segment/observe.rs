@@ -221,11 +221,13 @@ impl Reading {
                 now,
             };
         }
-        // Whoever dies in between is dead in the picture or in the next snapshot.
-        let alive: Vec<bool> = (0u32..)
+        // Whoever dies in between is dead in the picture or in the next snapshot. Whoever attaches in between was not
+        // asked about, and is alive.
+        let found_dead: Vec<Option<Status>> = (0u32..)
             .zip(views.members())
             .map(|(index, member)| {
-                Status(member.status.get()).live().is_some() && !probe.is_dead(index)
+                let status = Status(member.status.get());
+                (status.live().is_some() && probe.is_dead(index)).then_some(status)
             })
             .collect();
         let picture = (0..200).find_map(|_| views.books().look());
@@ -248,7 +250,7 @@ impl Reading {
                 index,
                 generation,
                 held,
-                dead: !alive.get(at).copied().unwrap_or(true),
+                dead: gone || found_dead.get(at).copied().flatten() == Some(status),
                 gone,
             });
         }
@@ -300,12 +302,8 @@ impl Reading {
         in_line.dedup();
         info.waiters = in_line.len() as u32;
         for (index, member) in (0u32..).zip(views.members()) {
-            let alive = self
-                .people
-                .iter()
-                .filter(living)
-                .any(|person| person.index == index);
-            for lane in 0..LANES {
+            let mut open = [0; LANES];
+            for (lane, open) in open.iter_mut().enumerate() {
                 let counters = &member.scheduler;
                 // Ended before begun: a count may be a little old, but queued is never negative.
                 let completed = counters.completed[lane].get();
@@ -313,14 +311,22 @@ impl Reading {
                 let lost = counters.lost[lane].get();
                 let deferred = counters.deferred[lane].get();
                 let ended = completed.wrapping_add(cancelled).wrapping_add(lost);
-                let open = (deferred.wrapping_sub(ended) as i64).max(0) as u64;
+                *open = (deferred.wrapping_sub(ended) as i64).max(0) as u64;
                 info.completed = info.completed.wrapping_add(completed);
                 info.cancelled = info.cancelled.wrapping_add(cancelled);
                 info.lost = info.lost.wrapping_add(lost);
-                info.deferred = info.deferred.wrapping_add(ended.wrapping_add(open));
-                match alive {
-                    true => info.queued[lane] = info.queued[lane].wrapping_add(open),
-                    false => info.lost = info.lost.wrapping_add(open),
+                info.deferred = info.deferred.wrapping_add(ended.wrapping_add(*open));
+            }
+            // What a dead member left open is lost, if what was just read is still its own.
+            let status = Status(member.status.get());
+            let owner = status.live().or(status.gone());
+            let dead = self.people.iter().any(|person| {
+                person.index == index && person.dead && Some(person.generation) == owner
+            });
+            for (lane, open) in open.into_iter().enumerate() {
+                match dead {
+                    true => info.lost = info.lost.wrapping_add(open),
+                    false => info.queued[lane] = info.queued[lane].wrapping_add(open),
                 }
             }
         }
