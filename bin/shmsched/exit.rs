@@ -197,6 +197,7 @@ pub fn creating(error: CreateError, location: &Location) -> Failure {
     let error = match error {
         CreateError::Open(error) => return opening(error, location),
         CreateError::Invalid(error) => return Failure::new(Code::Usage, error),
+        CreateError::Name(error) => return locating(&error),
         error => error,
     };
     let (code, to_do) = match &error {
