@@ -3,7 +3,7 @@
 mod findings;
 mod processes;
 
-use shmsched::{Location, Observer};
+use shmsched::{Location, MemberInfo, MemberState, Observer, Snapshot};
 
 use self::findings::{Finding, Level};
 use crate::cli::Doctor;
@@ -72,11 +72,28 @@ pub fn doctor(arguments: &Doctor) -> Outcome {
 
 /// Gives back what dead members left. Attaching also resets a segment of an earlier boot. No process is signalled.
 fn repair(location: &Location, trust_foreign: bool) -> Result<Repaired, Failure> {
+    let mut observer = super::observe(location, trust_foreign)?;
+    let before = super::snapshot(&mut observer, location)?;
     let segment = super::attach(location, trust_foreign, "doctor")?;
     let looked = segment.look();
+    let after = super::snapshot(&mut observer, location)?;
+    // Attaching looks, too, and mostly is who finds them.
+    let reclaimed = |snapshot: &Snapshot| {
+        let scheduler = snapshot.scheduler.as_ref();
+        scheduler.map_or(0, |scheduler| scheduler.reclaimed)
+    };
+    let given_back = reclaimed(&after).saturating_sub(reclaimed(&before));
+    let cleaned = before.members.iter().filter(|member| {
+        let same = |other: &MemberInfo| {
+            (other.member, other.generation) == (member.member, member.generation)
+        };
+        member.state == MemberState::Dead && !after.members.iter().any(same)
+    });
     Ok(Repaired {
-        dead: looked.dead,
-        reclaimed: looked.reclaimed,
+        dead: looked.dead.max(cleaned.count() as u32),
+        reclaimed: looked
+            .reclaimed
+            .max(u32::try_from(given_back).unwrap_or(u32::MAX)),
     })
 }
 
