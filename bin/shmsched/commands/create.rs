@@ -5,18 +5,31 @@ use shmsched::{CreateError, Location, Segment, Settings};
 use crate::cli::Create;
 use crate::exit::{self, Code, Failure, Outcome, note};
 
+/// How often it looks again if others make and remove it all the time.
+const ATTEMPTS: u32 = 100;
+
 pub fn create(arguments: &Create) -> Outcome {
     let location = arguments.segment.locate()?;
     let settings = arguments
         .settings
         .settings()?
         .ok_or_else(|| Failure::new(Code::Usage, "create needs --concurrency"))?;
-    match Segment::make(&location, &settings) {
-        Ok(()) => warn_of_logout(&location),
-        Err(CreateError::Exists) if arguments.if_missing => keep(&location, &settings)?,
-        Err(error) => return Err(exit::creating(error, &location)),
+    let mut left = ATTEMPTS;
+    loop {
+        left -= 1;
+        match Segment::make(&location, &settings) {
+            Ok(()) => {
+                warn_of_logout(&location);
+                return Ok(0);
+            }
+            Err(CreateError::Exists) if arguments.if_missing => match keep(&location, &settings) {
+                // Removed since.
+                Err(failure) if failure.code == Code::NoSegment as u8 && left > 0 => {}
+                kept => return kept.map(|()| 0),
+            },
+            Err(error) => return Err(exit::creating(error, &location)),
+        }
     }
-    Ok(0)
 }
 
 /// Leaves the segment that is there alone, and says where it differs from what was asked for.
