@@ -445,12 +445,21 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// A member whose lane is not in SUMMARY yet counts itself when it is.
     fn members_in_line(&self) -> i32 {
+        let summary = self.summary.get();
+        if summary == 0 {
+            return 0;
+        }
         let word = |at: usize| {
-            (0..LANES).fold(0, |bits, lane| {
-                bits | self.set(lane).get(at).map_or(0, |word| word.get())
-            })
+            (0..LANES)
+                .filter(|lane| summary & 1 << lane != 0)
+                .fold(0, |bits, lane| {
+                    bits | self.set(lane).get(at).map_or(0, |word| word.get())
+                })
         };
-        (0..self.words).map(|at| word(at).count_ones() as i32).sum()
+        (0..self.words)
+            .map(|at| word(at).count_ones() as i32)
+            .sum()
     }
 }
