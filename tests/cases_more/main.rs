@@ -1,0 +1,29 @@
+//! Cases of other tools at the command line: wakes, strangers, exit codes, damage, nesting, holders, documents. Each test
+//! is named after its case. The library's side of the same cases is in `tests/processes`.
+
+#![cfg(feature = "cli")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod codes;
+mod damage;
+mod documents;
+mod files;
+mod holders;
+mod nesting;
+mod planted;
+mod stage;
+mod strangers;
+mod waits;
+
+#[test]
+#[ignore = "the children's entry point"]
+fn child() {
+    support::enter(&[
+        ("unit", stage::unit),
+        ("loops", damage::loops),
+        ("closes", holders::closes),
+        ("dumps", holders::dumps),
+    ]);
+}
