@@ -33,9 +33,14 @@ fn now() -> u128 {
 }
 
 fn stamp(log: &Path, what: char, pid: u32) {
-    let mut file = fs::OpenOptions::new().append(true).create(true).open(log).expect("the log");
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(log)
+        .expect("the log");
     // One write of one line: appends do not mix.
-    file.write_all(format!("{what} {} {pid}\n", now()).as_bytes()).expect("the log");
+    file.write_all(format!("{what} {} {pid}\n", now()).as_bytes())
+        .expect("the log");
 }
 
 /// What the job is: the digest of the file, and of its compressed bytes.
@@ -44,14 +49,21 @@ fn job(file: &Path) -> String {
     let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
     packer.write_all(&bytes).expect("memory");
     let packed = packer.finish().expect("memory");
-    format!("{:x} {:x} {}", Sha256::digest(&bytes), Sha256::digest(&packed), packed.len())
+    format!(
+        "{:x} {:x} {}",
+        Sha256::digest(&bytes),
+        Sha256::digest(&packed),
+        packed.len()
+    )
 }
 
 /// The children of this test, by role.
 #[test]
 #[ignore = "a role of the other test"]
 fn child() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
     let path = |name: &str| PathBuf::from(std::env::var_os(name).expect(name));
     match role.as_str() {
         "unit" => {
@@ -74,7 +86,9 @@ fn child() {
 
 fn this_program(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "child", "--ignored", "--nocapture"]).env(ROLE, role);
+    command
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env(ROLE, role);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
@@ -84,11 +98,20 @@ fn files(root: &Path, most: usize) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
-        let mut entries: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        let mut entries: Vec<_> = fs::read_dir(&folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|e| e.path())
+            .collect();
         entries.sort();
         for path in entries {
-            let Ok(about) = fs::symlink_metadata(&path) else { continue };
-            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            let Ok(about) = fs::symlink_metadata(&path) else {
+                continue;
+            };
+            let hidden = path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
             if about.is_dir() && !hidden && path.file_name() != Some("target".as_ref()) {
                 folders.push(path);
             } else if about.is_file() && about.len() > 0 && about.len() <= 1 << 20 {
@@ -120,7 +143,11 @@ fn peak(log: &Path) -> i64 {
     let mut begins: Vec<(&str, u128)> = Vec::new();
     for line in text.lines() {
         let mut words = line.split(' ');
-        let (what, time, pid) = (words.next().unwrap(), words.next().unwrap().parse().unwrap(), words.next().unwrap());
+        let (what, time, pid) = (
+            words.next().unwrap(),
+            words.next().unwrap().parse().unwrap(),
+            words.next().unwrap(),
+        );
         match what {
             "S" => begins.push((pid, time)),
             _ => {
@@ -131,7 +158,9 @@ fn peak(log: &Path) -> i64 {
     let mut events: Vec<(u128, i64)> = Vec::new();
     for (pid, begin) in begins {
         events.push((begin, 1));
-        let end = *ends.get(pid).unwrap_or_else(|| panic!("unit {pid} never ended"));
+        let end = *ends
+            .get(pid)
+            .unwrap_or_else(|| panic!("unit {pid} never ended"));
         events.push((end, -1));
     }
     events.sort_unstable();
@@ -148,8 +177,13 @@ fn tree(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut at = 0;
     while let Some(pid) = all.get(at) {
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        let children =
+            fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        all.extend(
+            children
+                .split_whitespace()
+                .filter_map(|pid| pid.parse::<u32>().ok()),
+        );
         at += 1;
     }
     all
@@ -157,12 +191,19 @@ fn tree(pid: u32) -> Vec<u32> {
 
 #[test]
 fn a_real_job_set_under_a_budget_of_four_with_kills() {
-    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let directory = tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("a directory");
     let (segment, log) = (directory.path().join("jobs"), directory.path().join("log"));
     let results = directory.path().join("results");
     fs::create_dir(&results).expect("a directory");
     let shmsched = env!("CARGO_BIN_EXE_shmsched");
-    let made = Command::new(shmsched).arg("create").arg(&segment).args(["--concurrency", "4"]).status().unwrap();
+    let made = Command::new(shmsched)
+        .arg("create")
+        .arg(&segment)
+        .args(["--concurrency", "4"])
+        .status()
+        .unwrap();
     assert!(made.success());
 
     let set = job_set();
@@ -181,10 +222,20 @@ fn a_real_job_set_under_a_budget_of_four_with_kills() {
                     loop {
                         let unit = this_program("unit");
                         let mut run = Command::new(shmsched);
-                        run.arg("run").arg("-p").arg(["low", "normal", "high", "-3", "2"][at % 5]);
-                        run.arg(&segment).arg("--").arg(unit.get_program()).args(unit.get_args());
-                        run.env(ROLE, "unit").env(FILE, file).env(OUT, results.join(at.to_string())).env(LOG, &log);
-                        run.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+                        run.arg("run")
+                            .arg("-p")
+                            .arg(["low", "normal", "high", "-3", "2"][at % 5]);
+                        run.arg(&segment)
+                            .arg("--")
+                            .arg(unit.get_program())
+                            .args(unit.get_args());
+                        run.env(ROLE, "unit")
+                            .env(FILE, file)
+                            .env(OUT, results.join(at.to_string()))
+                            .env(LOG, &log);
+                        run.stdin(Stdio::null())
+                            .stdout(Stdio::null())
+                            .process_group(0);
                         let mut run = run.spawn().expect("shmsched run");
                         if !to_kill {
                             let status = run.wait().expect("shmsched run");
@@ -198,13 +249,19 @@ fn a_real_job_set_under_a_budget_of_four_with_kills() {
                             // Stopped first, so that nobody stamps or forks between the list and the kill.
                             for pid in &victims {
                                 let pid = rustix::process::Pid::from_raw(*pid as i32).unwrap();
-                                let _ = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
+                                let _ = rustix::process::kill_process(
+                                    pid,
+                                    rustix::process::Signal::STOP,
+                                );
                             }
                             let group = rustix::process::Pid::from_raw(run.id() as i32).unwrap();
                             for pid in tree(run.id()) {
                                 stamp(&log, 'K', pid);
                             }
-                            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                            let _ = rustix::process::kill_process_group(
+                                group,
+                                rustix::process::Signal::KILL,
+                            );
                             kills.lock().unwrap().0 += 1;
                         } else {
                             run.kill().expect("kill");
@@ -219,11 +276,19 @@ fn a_real_job_set_under_a_budget_of_four_with_kills() {
     let took = begun.elapsed();
 
     // Units whose `run` was killed alone may still be going on, with their slots.
-    let idle = Command::new(shmsched).arg("wait").arg(&segment).args(["--timeout", "60s"]).status().unwrap();
+    let idle = Command::new(shmsched)
+        .arg("wait")
+        .arg(&segment)
+        .args(["--timeout", "60s"])
+        .status()
+        .unwrap();
     assert!(idle.success(), "the segment did not get quiet");
     let most = peak(&log);
     let (trees, alone) = *kills.lock().unwrap();
-    println!("{} files by {PROCESSES} processes in {took:?}: {most} at once; {trees} trees and {alone} runs killed", set.len());
+    println!(
+        "{} files by {PROCESSES} processes in {took:?}: {most} at once; {trees} trees and {alone} runs killed",
+        set.len()
+    );
     assert!(most <= BUDGET, "{most} units at once");
     assert_eq!(most, BUDGET, "the budget was never used up");
     for (at, file) in set.iter().enumerate() {
