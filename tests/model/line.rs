@@ -51,15 +51,18 @@ fn a_newcomer_passes() {
     });
 }
 
-/// Two wait in two members for the one slot.
+/// Two wait in two members for the one slot, which goes from hand to hand.
 #[test]
 fn two_waiters() {
     explore("two_waiters", || {
         let world = Arc::new(World::with_line(2, 3, 1));
         assert!(world.take(2, 1));
+        for member in [0, 1] {
+            world.join(member, 1);
+            assert!(!world.attempt(member, 1, 0));
+        }
         let waiters = [0, 1].map(|member| {
             thread(&world, move |world| {
-                world.join(member, 1);
                 world.wait_and_leave(member, 1, 0);
                 world.give(member as usize, 1);
             })
