@@ -208,6 +208,8 @@ struct Reading {
     entries: Vec<Entry>,
     running: i32,
     now: u64,
+    /// Of this boot; of an earlier one everybody is dead.
+    current: bool,
 }
 
 impl Reading {
@@ -219,6 +221,7 @@ impl Reading {
                 entries: Vec::new(),
                 running: 0,
                 now,
+                current,
             };
         }
         // Whoever dies in between is dead in the picture or in the next snapshot. Whoever attaches in between was not
@@ -261,6 +264,7 @@ impl Reading {
             entries,
             running: views.hot.running.get(),
             now,
+            current,
         }
     }
 
@@ -320,9 +324,10 @@ impl Reading {
             // What a dead member left open is lost, if what was just read is still its own.
             let status = Status(member.status.get());
             let owner = status.live().or(status.gone());
-            let dead = self.people.iter().any(|person| {
+            let died = self.people.iter().any(|person| {
                 person.index == index && person.dead && Some(person.generation) == owner
             });
+            let dead = died || !self.current;
             for (lane, open) in open.into_iter().enumerate() {
                 match dead {
                     true => info.lost = info.lost.wrapping_add(open),
