@@ -1,9 +1,10 @@
 //! Segments that come and go under a name.
 
 use crate::shell::{
-    Ended, Play, SOON, create, in_line, inspect, names, refused, running, shmsched,
+    Ended, Play, SOON, create, in_line, inspect, names, program_below, refused, running, script,
+    shmsched, works,
 };
-use crate::support::{Chance, LONG, Scene, figure, peak, until};
+use crate::support::{Chance, LONG, Scene, figure, peak, skipped, until};
 use crate::unit::{Hold, begun, open, with_unit};
 use shmsched::{Location, Priority, Segment, TryAcquireError};
 use std::collections::BTreeMap;
@@ -138,6 +139,46 @@ fn case_11_made_used_and_removed_by_six_at_once() {
 #[ignore = "for scripts/stress: 2 minutes"]
 fn stress_case_11_made_used_and_removed_by_six_at_once() {
     created_used_removed(500);
+}
+
+/// It is removed and made again between somebody's opening and his lock.
+#[test]
+fn case_11_whoever_opened_the_old_file_uses_the_new_one() {
+    let slow =
+        "strace -f -qq -o /dev/null -e trace=fcntl -e inject=fcntl:delay_enter=500000:when=1..6";
+    let slow: Vec<&str> = slow.split(' ').collect();
+    if !works(&slow) {
+        skipped!("strace is missing, not permitted, or cannot delay system calls");
+    }
+    let scene = Scene::new();
+    let segment = create(&scene, &["--concurrency", "1"]);
+    let never = scene.path("never");
+    let mut late = script(
+        &slow,
+        "exec \"$B\" run --no-wait \"$S\" -- touch \"$NEVER\"",
+    );
+    late.env("S", &segment).env("NEVER", &never);
+    let mut late = late.started();
+    let opened = |pid: u32| {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        let links = fds.into_iter().flatten().flatten();
+        links
+            .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+            .any(|link| link == segment)
+    };
+    until(LONG, "opened", || {
+        program_below(late.pid()).is_some_and(opened)
+    });
+    shmsched!["rm", &segment].ended().is(0);
+    create(&scene, &["--concurrency", "1"]);
+    let (log, gate) = (scene.path("log"), scene.path("gate"));
+    let holder = with_unit(shmsched!["run", &segment], &log, Hold::Until(&gate));
+    let mut holder = holder.started();
+    until(LONG, "begun", || begun(&log) == 1);
+    late.wait().says(75, "no slot is free");
+    assert!(!never.exists());
+    open(&gate);
+    holder.wait().is(0);
 }
 
 /// Thirty at once make it if it is missing: one does, all use the same.
