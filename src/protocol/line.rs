@@ -458,8 +458,6 @@ impl<'a> Line<'a> {
                     bits | self.set(lane).get(at).map_or(0, |word| word.get())
                 })
         };
-        (0..self.words)
-            .map(|at| word(at).count_ones() as i32)
-            .sum()
+        (0..self.words).map(|at| word(at).count_ones() as i32).sum()
     }
 }

@@ -4,7 +4,7 @@ use super::files;
 use super::views::Views;
 use crate::concurrency::Concurrency;
 use crate::error::{CreateError, OpenError};
-use crate::layout::{Geometry, Header, LANES, Map, SchedulerCold, SchedulerHot, gate};
+use crate::layout::{Checked, Geometry, Header, LANES, Map, SchedulerCold, SchedulerHot, gate};
 use crate::location::Location;
 use crate::settings::Settings;
 use crate::sys::file::{Publish, publish};
@@ -191,10 +191,39 @@ pub(crate) fn read_concurrency(hot: &SchedulerHot, cold: &SchedulerCold) -> Conc
     concurrency
 }
 
+/// In what a segment differs from settings that were asked for.
+pub(crate) fn differences(views: &Views, checked: &Checked, settings: &Settings) -> Vec<String> {
+    let mut differences = Vec::new();
+    if let Some(wanted) = &settings.concurrency {
+        let has = read_concurrency(&views.hot, &views.cold);
+        let show = |max: Option<u32>| max.map_or("unlimited".to_owned(), |max| max.to_string());
+        if has.max != wanted.max {
+            let (has, wanted) = (show(has.max), show(wanted.max));
+            differences.push(format!("concurrency is {has}, not {wanted}"));
+        }
+        for priority in crate::Priority::ALL {
+            let [has, wanted] = [&has, wanted].map(|c| c.targets[priority.index()]);
+            if let (true, Some(target)) = (has != wanted, wanted) {
+                let has = has.map_or("not set".to_owned(), |has| has.to_string());
+                differences.push(format!("target {priority} is {has}, not {target}"));
+            }
+        }
+    }
+    let usual = Settings::new();
+    let geometry = checked.geometry;
+    if settings.members != usual.members && settings.members != geometry.members {
+        let (has, wanted) = (geometry.members, settings.members);
+        differences.push(format!("members are {has}, not {wanted}"));
+    }
+    if settings.mode != usual.mode && settings.mode != checked.mode {
+        let (has, wanted) = (checked.mode, settings.mode);
+        differences.push(format!("mode is {has:o}, not {wanted:o}"));
+    }
+    differences
+}
+
 /// A private segment of one process: the same records over an anonymous mapping.
-pub(crate) fn local(
-    concurrency: &Concurrency,
-) -> Result<(Views, crate::layout::Checked), CreateError> {
+pub(crate) fn local(concurrency: &Concurrency) -> Result<(Views, Checked), CreateError> {
     let settings = Settings::new()
         .concurrency(concurrency.clone())
         .members(1)

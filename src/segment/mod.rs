@@ -14,7 +14,6 @@ pub(crate) use look::Scope;
 pub use observe::Observer;
 pub use open::OpenOptions;
 
-use crate::concurrency::Concurrency;
 use crate::deadline::Deadline;
 use crate::error::{
     AcquireError, CreateError, EvictError, NoGate, OpenError, RemoveError, SetError,
@@ -238,48 +237,16 @@ impl Segment {
     }
 
     /// In what an existing segment differs from settings, a sentence each: for who asked for a segment of his own
-    /// settings and got one that was there.
+    /// settings and got one that was there. Empty in a forked child.
     pub fn differs(&self, settings: &Settings) -> Vec<String> {
-        let attachment = self.attachment();
-        let views = &attachment.views;
-        let mut differences = Vec::new();
         if self.is_forked() {
-            return differences;
+            return Vec::new();
         }
-        if let Some(wanted) = &settings.concurrency {
-            let has: Concurrency = create::read_concurrency(&views.hot, &views.cold);
-            let show = |max: Option<u32>| max.map_or("unlimited".to_owned(), |max| max.to_string());
-            if has.max != wanted.max {
-                differences.push(format!(
-                    "concurrency is {}, not {}",
-                    show(has.max),
-                    show(wanted.max)
-                ));
-            }
-            for priority in crate::Priority::ALL {
-                let [has, wanted] = [&has, wanted].map(|c| c.targets[priority.index()]);
-                if let (true, Some(target)) = (has != wanted, wanted) {
-                    let has = has.map_or("not set".to_owned(), |has| has.to_string());
-                    differences.push(format!("target {priority} is {has}, not {target}"));
-                }
-            }
-        }
-        let fixed = Settings::new();
-        if settings.members != fixed.members
-            && settings.members != attachment.checked.geometry.members
-        {
-            differences.push(format!(
-                "members are {}, not {}",
-                attachment.checked.geometry.members, settings.members
-            ));
-        }
-        if settings.mode != fixed.mode && settings.mode != attachment.checked.mode {
-            differences.push(format!(
-                "mode is {:o}, not {:o}",
-                attachment.checked.mode, settings.mode
-            ));
-        }
-        differences
+        create::differences(
+            &self.attachment().views,
+            &self.attachment().checked,
+            settings,
+        )
     }
 
     /// Looks for the dead now and gives their slots back. Waiters and refusals do so by themselves.

@@ -1,6 +1,6 @@
 //! Reading a segment without being a member: no slot taken, no byte changed.
 
-use super::create::read_concurrency;
+use super::create::{differences, read_concurrency};
 use super::files::{self, Probe};
 use super::open::OpenOptions;
 use super::views::Views;
@@ -11,6 +11,7 @@ use crate::location::Location;
 use crate::protocol::ledger::Word;
 use crate::protocol::line::{Doing, Entry};
 use crate::protocol::roster::{self, Owner, Status};
+use crate::settings::Settings;
 use crate::snapshot::{
     Gate, MemberInfo, MemberState, PlaceState, SchedulerInfo, SegmentInfo, Snapshot, WaitingInfo,
 };
@@ -95,6 +96,14 @@ impl Observer {
         };
         file::links(&self.file).is_ok_and(|links| links == 0)
             || !std::fs::symlink_metadata(path).is_ok_and(same)
+    }
+
+    /// As [`Segment::differs`](crate::Segment::differs), without a member slot.
+    pub fn differs(&self, settings: &Settings) -> Vec<String> {
+        if self.epoch != fork::epoch() {
+            return Vec::new();
+        }
+        differences(&self.views, &self.checked, settings)
     }
 
     /// The processes that keep a member's lock alive, with what they run: its own, or those that inherited it (the

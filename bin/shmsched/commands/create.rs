@@ -32,21 +32,21 @@ pub fn create(arguments: &Create) -> Outcome {
     }
 }
 
-/// Leaves the segment that is there alone, and says where it differs from what was asked for.
+/// Leaves the segment that is there alone, and says where it differs from what was asked for. Read-only: a full member
+/// table is no reason to fail.
 fn keep(location: &Location, settings: &Settings) -> Result<(), Failure> {
-    let segment = super::attach(location, false, "create")?;
-    warn_of_differences(&segment, settings);
+    let observer =
+        super::observer(location, false).map_err(|error| exit::opening(error, location))?;
+    warn_of_differences(location, &observer.differs(settings));
     Ok(())
 }
 
 /// Says in which settings an existing segment differs from those asked for.
-pub fn warn_of_differences(segment: &Segment, settings: &Settings) {
-    let differences = segment.differs(settings);
+pub fn warn_of_differences(location: &Location, differences: &[String]) {
     if !differences.is_empty() {
         let text = differences.join(", ");
         note(format_args!(
-            "{}: warning: the segment exists and is left as it is: {text}; see 'shmsched set'",
-            segment.location()
+            "{location}: warning: the segment exists and is left as it is: {text}; see 'shmsched set'"
         ));
     }
 }

@@ -90,7 +90,7 @@ fn attach(
                 Segment::create_or_open(location, settings, &options).map(|(segment, created)| {
                     match created {
                         true => super::create::warn_of_logout(location),
-                        false => warn_of_differences(&segment, settings),
+                        false => warn_of_differences(location, &segment.differs(settings)),
                     }
                     segment
                 })

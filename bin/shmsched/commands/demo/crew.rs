@@ -43,6 +43,8 @@ pub struct Worker {
     orders: ChildStdin,
     pub job: Option<Job>,
     pub done: u32,
+    /// It has said its last word.
+    silent: bool,
 }
 
 /// A stretch of time in which a slot was held.
@@ -175,23 +177,34 @@ impl Crew {
                 self.done += 1;
                 self.bytes += bytes;
             }
+            (None, job) => {
+                worker.silent = true;
+                if let Some(killed) = self.killed.as_ref().filter(|killed| killed.pid == pid) {
+                    match job.and_then(|job| job.started.take()) {
+                        // It held its slot at least until then.
+                        Some(from) => self.held.push(Held {
+                            from,
+                            to: killed.at,
+                        }),
+                        // It had given it back before it was hit: another one then.
+                        None => self.killed = None,
+                    }
+                }
+            }
             _ => {}
         }
     }
 
-    /// Kills a worker that holds a slot, with SIGKILL, if there is one now.
+    /// Kills a worker that holds a slot, with SIGKILL, if there is one now. Whether it still held it shows once all is heard
+    /// that it had said.
     pub fn kill_one(&mut self) -> io::Result<()> {
         let holds = |worker: &Worker| worker.job.as_ref().is_some_and(|job| job.started.is_some());
         let Some(seat) = self.workers.iter().position(holds) else {
             return Ok(());
         };
         let worker = &mut self.workers[seat];
-        // It held its slot at least until here.
         let at = now();
         worker.child.kill()?;
-        if let Some(from) = worker.job.as_mut().and_then(|job| job.started.take()) {
-            self.held.push(Held { from, to: at });
-        }
         self.killed = Some(Killed {
             seat,
             pid: worker.pid,
@@ -203,7 +216,7 @@ impl Crew {
     /// Puts a new process in the place of each that has ended; its job goes to whoever is next.
     pub fn replace_the_dead(&mut self, location: &Location) -> io::Result<()> {
         for worker in &mut self.workers {
-            if worker.child.try_wait()?.is_some() {
+            if worker.silent && worker.child.try_wait()?.is_some() {
                 self.again.extend(worker.job.take());
                 let done = worker.done;
                 *worker = hire(location, &self.say)?;
@@ -261,7 +274,9 @@ fn hire(location: &Location, say: &Sender<(u32, Option<Said>)>) -> io::Result<Wo
     let say = say.clone();
     thread::Builder::new().spawn(move || {
         for line in BufReader::new(words).lines().map_while(Result::ok) {
-            if say.send((pid, Said::parse(&line))).is_err() {
+            if let Some(said) = Said::parse(&line)
+                && say.send((pid, Some(said))).is_err()
+            {
                 return;
             }
         }
@@ -273,6 +288,7 @@ fn hire(location: &Location, say: &Sender<(u32, Option<Said>)>) -> io::Result<Wo
         orders,
         job: None,
         done: 0,
+        silent: false,
     })
 }
 
