@@ -206,6 +206,8 @@ fn case_57_the_shape_of_doctor() {
     shape.add(".", &doctor(1, &["--json"]));
     shape.add(".", &doctor(1, &["--json", "--repair"]));
     holder.kill_all();
+    // What ran under it dies a moment later.
+    stage.call("run", &["--timeout", "5s", "--", "true"]).is(0);
     stage.call("set", &["--concurrency", "0"]).is(0);
     let paused = doctor(0, &["--json"]);
     assert_eq!(
@@ -327,10 +329,20 @@ fn snapshots(single: usize) {
             victim.kill_all();
         }
     }
+    victims.clear();
+    // One surely amid its wait.
+    let mut holder = stage.hold_with(&["--slots", "2", "-p", "highest"]);
+    let mut victim = stage.job("run", &["-p", "lowest", "--", "true"]);
+    until(LONG, "in line", || {
+        stage.inspect()["scheduler"]["queued"]["lowest"] == 1
+    });
+    victim.kill_all();
+    documents.push(stage.inspect());
+    holder.let_go();
+    holder.wait(LONG).is(0);
     for job in &mut load {
         assert_eq!(job.poll(), None, "the load goes on: {}", job.err());
     }
-    drop(victims);
     watch.kill();
     let streamed = watch.out();
     let lines: Vec<Value> = streamed

@@ -130,11 +130,17 @@ fn case_43_a_copied_environment_is_no_proof() {
 fn case_43_doctor_sees_that_all_holders_wait() {
     let stage = Stage::new(&["--concurrency", "2"]);
     let s = stage.segment().to_string_lossy().into_owned();
-    let inner = [PROGRAM, "run", &s, "--nested", "wait", "--", "true"];
-    let parent = || stage.job("run", &[&["--"], &inner[..]].concat());
+    // Each has its slot before any asks for more.
+    let script = format!("echo in; read go; exec '{PROGRAM}' run '{s}' --nested wait -- true");
+    let parent = || {
+        let mut job = stage.job("run", &["--", "sh", "-c", &script]);
+        job.runs();
+        job
+    };
     // One of two waits for the other: no deadlock.
     let mut first: Job = stage.hold();
     let mut second = parent();
+    second.let_go();
     stage.in_line(1);
     let doctor = stage.call("doctor", &["--json"]).is(0).json();
     assert_eq!(doctor["ok"], true, "{doctor}");
@@ -143,6 +149,7 @@ fn case_43_doctor_sees_that_all_holders_wait() {
     second.wait(LONG).is(0);
     // Both wait.
     let mut parents = [parent(), parent()];
+    parents.iter_mut().for_each(Job::let_go);
     stage.in_line(2);
     let doctor = stage.call("doctor", &["--json"]).is(1).json();
     let finding = &doctor["findings"][0];

@@ -44,7 +44,13 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     for name in ["SHMSCHED_SEGMENT", "SHMSCHED_PERMIT", "SHMSCHED_DIR"] {
         command.env_remove(name);
     }
-    command.env("NO_COLOR", "1");
+    // As execvp, env and so we answer 126 if a directory of PATH may not be searched: leave such ones out.
+    static PATH: LazyLock<OsString> = LazyLock::new(|| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let readable = std::env::split_paths(&path).filter(|path| path.read_dir().is_ok());
+        std::env::join_paths(readable).expect("it was one before")
+    });
+    command.env("NO_COLOR", "1").env("PATH", &*PATH);
     command
 }
 
