@@ -31,6 +31,11 @@ impl Helper {
         self.started
     }
 
+    /// Leaves the helper to the end of the process: nobody rings it any more.
+    pub fn abandon(&mut self) {
+        self.started = false;
+    }
+
     pub fn runner(&mut self) -> Option<Sender<Job>> {
         if self.runner.is_none() {
             let (sender, jobs) = channel::<Job>();

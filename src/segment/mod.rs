@@ -329,6 +329,12 @@ impl Segment {
         Ok(copy)
     }
 
+    /// Says that this process ends right after its last handle is dropped, so that the detach need not wake the thread
+    /// that waited for its tasks: one futex wake less. The thread of a process that goes on after all stays until then.
+    pub fn expect_exit(&self) {
+        self.attachment().helper.lock().abandon();
+    }
+
     /// Waits until nothing is held and nobody waits, looking for the dead meanwhile. Reads 20 times a second: there is
     /// no place in the line for this.
     ///

@@ -71,6 +71,7 @@ fn under_permit(arguments: &Run) -> Outcome {
         .map_err(|error| Failure::at(&location, Code::Io, error, ""))?;
     let outcome = child::run(&arguments.command, &marks, Some(kept), &mut signals);
     drop(permit);
+    segment.expect_exit();
     outcome
 }
 
