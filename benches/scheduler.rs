@@ -3,7 +3,7 @@
 //! `cargo bench --bench scheduler`. Criterion measures each alone; the ratios that the project promises are printed at
 //! the end from interleaved rounds, since neighbours on a noisy machine disturb both sides of a round alike.
 
-use criterion::{Criterion, criterion_group};
+use criterion::Criterion;
 use shmsched::{Concurrency, Location, OpenOptions, Priority, Scheduler, Segment, Settings};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -78,7 +78,12 @@ fn interleaved(first: impl Fn(), second: impl Fn()) -> (f64, f64, f64) {
     (median(&|r| r.0), median(&|r| r.1), median(&|r| r.0 / r.1))
 }
 
-criterion_group!(uncontended, benches);
+#[allow(missing_docs)]
+mod group {
+    use super::benches;
+    criterion::criterion_group!(uncontended, benches);
+}
+use group::uncontended;
 
 fn main() {
     uncontended();

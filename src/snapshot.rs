@@ -35,8 +35,8 @@ pub struct SegmentInfo {
     pub mode: u32,
     /// Removed by force.
     pub retired: bool,
-    /// The file has no name any more, or was cut short.
-    pub lost: bool,
+    /// The file has lost its name, or another file has it.
+    pub gone: bool,
     /// Kind of file system.
     pub filesystem: String,
 }

@@ -39,7 +39,7 @@ shared_record! {
         pub status: U64,
         /// Process id in its own namespace. For people.
         pub pid: U32,
-        /// Common record lock hint, unused.
+        /// Padding.
         pub reserved0: U32,
         /// Start time of the process in clock ticks after boot, of `/proc/PID/stat`.
         pub start: U64,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Queue {
     lanes: [VecDeque<Arc<Waiter>>; LANES],
-    /// No deadline of a task or callback lies before this; 0 is unknown.
+    /// No deadline of a task lies before this; `None`: there is none.
     pub earliest: Option<u64>,
     /// Set once: nobody may join any more.
     pub shut: bool,

@@ -233,7 +233,7 @@ impl<'a> Line<'a> {
         };
         place.ticket.swap(0); // pair: line-leave
         place.watching.poke(0);
-        self.unmark(member, generation);
+        self.unmark(member, generation, lane);
         self.unset(member, lane);
     }
 
@@ -297,6 +297,7 @@ impl<'a> Line<'a> {
             let Some(place) = self.place(member, lane) else {
                 return;
             };
+            self.unmark(member, generation, lane);
             let ticket = place.ticket.get();
             if ticket != 0 && place.generation.get() == generation {
                 let _ = place.ticket.replace(ticket, 0);
@@ -309,7 +310,6 @@ impl<'a> Line<'a> {
                 self.unset(member, lane);
             }
         }
-        self.unmark(member, generation);
     }
 
     /// The owner goes (back) to sleep, before it looks for room. Returns what it was doing.
@@ -323,6 +323,13 @@ impl<'a> Line<'a> {
                 .state
                 .swap(State::new(Doing::Asleep, ticket, false, 0).0),
         ) // pair: line-sleep
+    }
+
+    /// The owner takes a settling back that took a call away from it, since the turn is for somebody else of it.
+    pub fn recall(&self, member: u32, lane: usize, was: State) {
+        if let Some(place) = self.place(member, lane) {
+            place.state.swap(was.0);
+        }
     }
 
     /// Calls a place that is asleep. `true` if this call did it; the caller rings its member then.
@@ -343,7 +350,7 @@ impl<'a> Line<'a> {
         let done = entry.state.doing() == Doing::Called
             && place.state.replace(entry.state.0, lapsed.0).is_ok();
         if done {
-            self.unmark(entry.member, entry.generation);
+            self.unmark(entry.member, entry.generation, entry.lane);
         }
         done
     }
@@ -409,16 +416,18 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Clears the mark of a member's place, whichever it is.
-    pub fn unmark(&self, member: u32, generation: u32) {
+    /// Clears the mark of a place, if it stands.
+    pub fn unmark(&self, member: u32, generation: u32, lane: usize) {
         let seen = self.hurry.get();
-        if Mark(seen).is_of(member, generation) {
+        let mark = Mark(seen);
+        if mark.is_of(member, generation) && mark.place() % LANES == lane {
             let _ = self.hurry.replace(seen, 0);
         }
     }
 
-    /// Clears a mark whose place is absent or lapsed: its owner died, or a scribbler set it.
-    pub fn tidy_mark(&self) {
+    /// Clears a mark whose place is absent or lapsed, or asks for more than there will ever be: its owner died, or is
+    /// stopped, or a scribbler set it.
+    pub fn tidy_mark(&self, can_ever_fit: impl Fn(u32) -> bool) {
         let seen = self.hurry.get();
         if seen == 0 {
             return;
@@ -427,7 +436,9 @@ impl<'a> Line<'a> {
         let stands = self
             .read(mark.member(), mark.place() % LANES)
             .is_some_and(|entry| {
-                mark.is_of(entry.member, entry.generation) && entry.state.doing() != Doing::Lapsed
+                mark.is_of(entry.member, entry.generation)
+                    && entry.state.doing() != Doing::Lapsed
+                    && can_ever_fit(entry.seat.amount)
             });
         if !stands {
             let _ = self.hurry.replace(seen, 0);

@@ -86,6 +86,8 @@ pub struct Plan {
     pub bar: Option<usize>,
     /// The first two that are not lapsed: they watch.
     pub watchers: [Option<usize>; 2],
+    /// The entry that now lacks room under the limit and so holds up all behind it.
+    pub short: Option<usize>,
 }
 
 /// What the plan is made from.
@@ -132,6 +134,8 @@ pub fn plan(view: View<'_>, mut draw: Option<&mut dyn FnMut() -> u32>) -> Plan {
                 continue;
             }
             Doing::Called => taken += i64::from(entry.seat.amount),
+            // More than there will ever be: it fails by itself when it wakes, and holds nobody up until then.
+            Doing::Asleep if !view.limits.can_ever_fit(entry.seat.amount) => {}
             Doing::Asleep => asleep.push(at),
         }
         after_lapsed = false;
@@ -149,6 +153,10 @@ pub fn plan(view: View<'_>, mut draw: Option<&mut dyn FnMut() -> u32>) -> Plan {
         taken += i64::from(view.entries[at].seat.amount);
         plan.calls.push((at, drawn));
     }
+    // One held back by its own target alone holds up nobody.
+    plan.short = asleep
+        .into_iter()
+        .find(|at| taken + i64::from(view.entries[*at].seat.amount) > limit);
     plan
 }
 
@@ -224,6 +232,8 @@ pub struct Outlook {
     pub watches: bool,
     /// How many stand before it that have not lapsed.
     pub rank: u32,
+    /// It lacks room under the limit and holds up all behind it.
+    pub short: bool,
     /// Somebody before it was called and is not in yet: he may be stopped, and those who watch too.
     pub behind_called: bool,
     /// Somebody who was called has kept silent for more than 10 ms: he may be dead.
@@ -275,6 +285,7 @@ impl Gate<'_> {
             let plan = plan(view, draw);
             let mine = |at: usize| me == Some((entries[at].member, entries[at].lane));
             outlook.watches = plan.watchers.iter().flatten().any(|at| mine(*at));
+            outlook.short = plan.short.is_some_and(mine);
             let ahead = entries.iter().enumerate().take_while(|(at, _)| !mine(*at));
             outlook.rank = ahead
                 .filter(|(_, e)| e.state.doing() != Doing::Lapsed)
@@ -301,7 +312,7 @@ impl Gate<'_> {
                 self.line
                     .mark(Mark::new(e.member, e.generation, e.lane, true));
                 // It may have left before the mark was set, and would not clear it.
-                self.line.tidy_mark();
+                self.line.tidy_mark(|amount| limits.can_ever_fit(amount));
             }
             for (at, drawn) in &plan.calls {
                 let entry = &entries[*at];

@@ -333,9 +333,14 @@ fn marks_bar_their_urgency_and_less_and_the_wider_one_stays() {
     assert_eq!(world.hot.hurry.get(), wide.0);
     world.line().mark(drawn);
     assert_eq!(world.hot.hurry.get(), drawn.0);
-    world.line().unmark(6, 9);
-    assert_eq!(world.hot.hurry.get(), drawn.0, "not the owner");
-    world.line().tidy_mark();
+    world.line().unmark(6, 9, 4);
+    world.line().unmark(7, 9, 1);
+    assert_eq!(
+        world.hot.hurry.get(),
+        drawn.0,
+        "not the owner, not the lane"
+    );
+    world.line().tidy_mark(|_| true);
     assert_eq!(world.hot.hurry.get(), 0, "nobody stands there");
 }
 
@@ -470,6 +475,36 @@ fn a_winner_that_does_not_fit_bars_everybody_once_it_has_waited() {
     assert_eq!(plan(view, None).calls[0], (1, true));
 }
 
+#[test]
+fn one_that_can_never_fit_holds_nobody_up_and_its_mark_falls() {
+    let limits = Limits {
+        concurrency: 2,
+        targets: [2; LANES],
+    };
+    let entries = [entry(0, 5, 1, 3, u32::MAX), entry(1, 3, 2, 1, u32::MAX)];
+    assert_eq!(plan(view(&entries, 0, &limits), None).calls, [(1, false)]);
+    let world = World::new(1, 2);
+    world.join(0, 5, 3);
+    world.line().mark(Mark::new(0, 1, 5, false));
+    world.line().tidy_mark(|amount| amount <= 3);
+    assert_ne!(world.hot.hurry.get(), 0);
+    world.line().tidy_mark(|amount| amount <= 2);
+    assert_eq!(world.hot.hurry.get(), 0);
+}
+
+#[test]
+fn only_lack_of_room_makes_an_entry_short() {
+    let mut limits = Limits {
+        concurrency: 10,
+        targets: [10; LANES],
+    };
+    limits.targets[2] = 3;
+    // Held back by its target alone, and behind it one that lacks room.
+    let entries = [entry(0, 2, 1, 2, u32::MAX), entry(1, 1, 2, 9, u32::MAX)];
+    let plan = plan(view(&entries, 2, &limits), None);
+    assert_eq!((plan.calls.len(), plan.short), (0, Some(1)));
+}
+
 fn some_entry() -> impl Strategy<Value = Entry> {
     (
         0u32..64,
@@ -526,7 +561,7 @@ proptest! {
                 let fits = taken + i64::from(entry.seat.amount) <= i64::from(bound);
                 let blocked = entries[..at].iter().enumerate().any(|(before, e)| {
                     !seen[before] && e.state.doing() == Doing::Asleep
-                        && taken + i64::from(e.seat.amount) > i64::from(concurrency)
+                        && limits.can_ever_fit(e.seat.amount) && taken + i64::from(e.seat.amount) > i64::from(concurrency)
                 });
                 prop_assert!(!fits || blocked || taken >= i64::from(concurrency), "{entry:?} fits and was left");
             }

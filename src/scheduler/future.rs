@@ -52,7 +52,11 @@ impl<'a> Taking<'a> {
         }
         let now = clock::now();
         if self.deadline.is_some_and(|deadline| deadline <= now) {
-            return Poll::Ready(Err(AcquireError::TimedOut));
+            // Not on the account of a dead one, nor of a stopped one whose turn it is.
+            return Poll::Ready(match scheduler.take_at_last(self.lane, self.amount)? {
+                true => Ok(()),
+                false => Err(AcquireError::TimedOut),
+            });
         }
         attachment.ensure_helper()?;
         let kind = Kind::Task(Mutex::new(Some(waker.clone())));
@@ -98,7 +102,7 @@ impl<'a> Taking<'a> {
         }
         if let Some(failure) = attachment.wait_failure(self.amount) {
             drop(queue);
-            return self.done(Err(attachment.end_wait(&waiter, failure)));
+            return self.done(attachment.end_wait(&waiter, failure));
         }
         let got = if queue.is_first(&waiter) {
             waiter.called.put(0);

@@ -12,6 +12,7 @@ use crate::protocol::scheduler::GRACE_MS;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -160,7 +161,13 @@ impl Attachment {
         match &first.kind {
             Kind::Task(_) if state.doing() != Doing::Called => {
                 // Not its turn, as far as anybody told us: look ourselves.
-                line.settle(self.me, first.lane); // pair: line-sleep
+                let was = line.settle(self.me, first.lane); // pair: line-sleep
+                if was.doing() == Doing::Called {
+                    // Called since it was read: give the turn back as it was.
+                    line.recall(self.me, first.lane, was);
+                    wake_task(first, ms, round, due);
+                    return;
+                }
                 if !line.is_announced(self.me, first.lane) {
                     line.announce(self.me, first.lane);
                 }
@@ -183,7 +190,7 @@ impl Attachment {
                 if called == 0 {
                     wake_task(first, ms, round, due);
                 } else if ms.wrapping_sub(called - 1) >= GRACE_MS {
-                    // It was not polled: the next of this process goes first. Alone, it lapses like any other.
+                    // It was not polled: the next of this process goes first. Alone, it takes a new ticket.
                     first.passed.put(1);
                     first.called.put(0);
                     due.nudges.push(self.reseat(queue, first.lane));
@@ -242,7 +249,10 @@ impl Due {
     }
 
     fn deliver(self, attachment: &Attachment) {
-        self.nudges.into_iter().for_each(Nudge::deliver);
+        for nudge in self.nudges {
+            // A waker is foreign code: its panic was reported, and must not end this thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| nudge.deliver()));
+        }
         for (runner, job) in self.jobs {
             let _ = runner.send(job);
         }

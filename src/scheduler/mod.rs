@@ -178,7 +178,7 @@ impl Scheduler {
         })
         .is_ok();
         // Every thousandth time: does the file still have its name?
-        if taken && record.word.peek() >> 34 & 0x3ff == 0 {
+        if taken && record.word.peek() >> 34 & 0x3ff == 0x3ff {
             attachment.notice_gone();
         }
         taken
@@ -231,15 +231,19 @@ impl Scheduler {
         attachment.give_slow(slots);
     }
 
+    /// One more try before a refusal: not on the account of a dead one, nor of a stopped one whose turn it is.
+    pub(crate) fn take_at_last(&self, lane: usize, slots: u32) -> Result<bool, AcquireError> {
+        self.attachment().look_if_stale();
+        self.attachment().advance(None, None);
+        self.take_now(lane, slots)
+    }
+
     fn try_take(&self, slots: u32, priority: Priority) -> Result<(), TryAcquireError> {
         let lane = priority.index();
         if self.take_now(lane, slots)? {
             return Ok(());
         }
-        // Not on the account of a dead one, nor of a stopped one whose turn it is.
-        self.attachment().look_if_stale();
-        self.attachment().advance(None, None);
-        if self.take_now(lane, slots)? {
+        if self.take_at_last(lane, slots)? {
             return Ok(());
         }
         Err(TryAcquireError::NoPermits)

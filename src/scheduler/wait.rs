@@ -137,7 +137,10 @@ impl Attachment {
             })
         };
         match taken {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.notice_gone_now_and_then();
+                Ok(true)
+            }
             Err(Refused::Full) => Ok(false),
             Err(Refused::Inert) => Err(self.failure().unwrap_or(AcquireError::Disposed)),
         }
@@ -347,14 +350,16 @@ impl Attachment {
                 }
             }
         }
+        // Not left called: it would count as in, and nobody would ring it.
+        line.settle(self.me, lane);
         Attempt::Later { rank: 0 }
     }
 
-    /// The head of the line that asks for more than one slot may never be called, since they never come free together:
-    /// it bars newcomers all the same.
+    /// Who asks for more than one slot may never be called, since they never come free together: if it holds up those
+    /// behind it for lack of room, it bars newcomers all the same.
     pub(crate) fn bar_if_held_up(&self, waiter: &Waiter, outlook: Outlook) {
         if outlook.turn.is_none()
-            && outlook.rank == 0
+            && outlook.short
             && waiter.amount > 1
             && clock::now().saturating_sub(waiter.since) >= PATIENCE_NS
         {
@@ -396,7 +401,7 @@ impl Attachment {
         match queue.first(lane) {
             Some(first) => {
                 first.called.put(0);
-                line.unmark(self.me, self.generation);
+                line.unmark(self.me, self.generation, lane);
                 line.join(self.me, self.generation, lane, first.seat());
                 if first.is_thread() {
                     first.nudge()
@@ -492,6 +497,14 @@ impl Attachment {
         }
     }
 
+    /// [`Self::notice_gone`] at about every thousandth acquire of this thread.
+    fn notice_gone_now_and_then(self: &Arc<Self>) {
+        let due = self.own().word.peek() >> 34 & 0x3ff == 0x3ff;
+        if due {
+            self.notice_gone();
+        }
+    }
+
     /// What a sleeper does when it looks up by itself. Both of the first two look for the dead: the other may be stopped,
     /// or dead itself.
     pub(crate) fn watch_duty(self: &Arc<Self>, near: bool, watches: u32) {
@@ -544,6 +557,8 @@ impl Attachment {
         self.enqueue(&waiter)?;
         self.look_if_stale();
         let mut watches = 0u32;
+        // Kept over rings that came to nothing: on a busy segment they come more often than watches.
+        let mut timer = u64::MAX;
         loop {
             let heard = self.member().bell.get();
             let mut queue = self.queue.lock();
@@ -557,7 +572,7 @@ impl Attachment {
             if sits {
                 if let Some(failure) = self.wait_failure(amount) {
                     drop(queue);
-                    return Err(self.end_wait(&waiter, failure));
+                    return self.end_wait(&waiter, failure);
                 }
                 match self.attempt(&mut queue, &waiter) {
                     Attempt::Got(nudge) => {
@@ -578,11 +593,12 @@ impl Attachment {
                 continue;
             }
             if sits {
-                let timer = self.timer(now, rank < 2);
+                timer = timer.min(self.timer(now, rank < 2));
                 let until = deadline.map_or(timer, |deadline| deadline.min(timer));
                 let until = self.bars_at(&waiter, now).map_or(until, |at| at.min(until));
                 let _ = self.member().bell.wait(heard, lane_bit(lane), Some(until));
                 if clock::now() >= timer {
+                    timer = u64::MAX;
                     watches = watches.wrapping_add(1);
                     self.watch_duty(rank < 2, watches);
                 }
@@ -606,18 +622,22 @@ impl Attachment {
             }))
     }
 
-    /// Ends a wait that cannot go on; a reason that concerns the whole member ends all of them.
+    /// Ends a wait that cannot go on; a reason that concerns the whole member ends all of them. `Ok` if a releaser was
+    /// faster.
     pub(crate) fn end_wait(
         self: &Arc<Self>,
         waiter: &Arc<Waiter>,
         failure: AcquireError,
-    ) -> AcquireError {
+    ) -> Result<(), AcquireError> {
         if matches!(failure, AcquireError::DoesNotFit { .. }) {
             self.cancel(waiter);
         } else {
             self.fail_everybody(false);
         }
-        failure
+        match waiter.fate() {
+            Fate::Granted => Ok(()),
+            _ => Err(failure),
+        }
     }
 
     /// Takes the job of a callback that got its turn.

@@ -104,6 +104,11 @@ fn create_shm(
     fill: &mut dyn FnMut(&File) -> io::Result<()>,
 ) -> Result<(), CreateError> {
     let _still = crate::sys::fork::hold_off();
+    // Beyond this limit the kernel would not only refuse but send SIGXFSZ, which kills.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if limit.is_some_and(|limit| limit < bytes) {
+        return Err(CreateError::NoSpace);
+    }
     let make = || {
         ShmemConf::new()
             .os_id(format!("/{name}"))
@@ -164,8 +169,8 @@ fn remove_half_made(name: &str) -> bool {
         && std::fs::remove_file(location.path()).is_ok()
 }
 
-/// Writes the configured and the resolved values. Lowered limits are written first and raised ones last by nobody:
-/// each word alone is right at any moment, and admission checks all that concern it.
+/// Writes the configured and the resolved values. Each word alone is right at any moment, and admission checks all that
+/// concern it.
 pub(crate) fn write_concurrency(
     hot: &SchedulerHot,
     cold: &SchedulerCold,

@@ -219,7 +219,10 @@ impl Probe {
                 identity: self.identity,
             };
             let file = file::open(&self.path, self.writable, true).ok()?;
-            self.ours.file = Some(file);
+            // Another file by that name is closed again here.
+            if file::identity(&file).is_ok_and(|identity| identity == self.identity) {
+                self.ours.file = Some(file);
+            }
         }
         self.ours.get()
     }

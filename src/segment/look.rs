@@ -6,6 +6,7 @@ use super::views::Views;
 use crate::protocol::ledger::{self, Picture};
 use crate::protocol::line::{Doing, Mark};
 use crate::protocol::roster::{self, Status};
+use crate::protocol::scheduler::Limits;
 use crate::sys::clock;
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,7 +164,10 @@ impl Attachment {
         if let Some(files) = self.files.lock().as_mut() {
             looked.dead = bury(&self.views, &mut files.probe, Some(self.me), scope);
         }
-        self.views.line().tidy_mark();
+        let limits = Limits::read(self.hot());
+        self.views
+            .line()
+            .tidy_mark(|amount| limits.can_ever_fit(amount));
         if let Some(picture) = picture(&self.views) {
             self.views.books().adopt(&picture);
         }

@@ -161,8 +161,7 @@ impl Observer {
 
     fn segment_info(&self, checked: &Checked, current: bool, seen: &Reading) -> SegmentInfo {
         let flags = self.views.hot.flags.get();
-        let filesystem =
-            file::filesystem(&self.file).map_or("unknown".into(), |found| format!("{found:?}"));
+        let filesystem = file::filesystem(&self.file).map_or("unknown", |found| found.name());
         SegmentInfo {
             name: self.location.name(),
             path: self.location.path(),
@@ -185,12 +184,8 @@ impl Observer {
                 .metadata()
                 .map_or(0, |found| found.mode() & 0o7777),
             retired: flags & SchedulerHot::FLAG_RETIRED != 0,
-            lost: self.segment_gone(),
-            filesystem: filesystem
-                .split('(')
-                .next()
-                .unwrap_or_default()
-                .to_lowercase(),
+            gone: self.segment_gone(),
+            filesystem: filesystem.into(),
         }
     }
 }

@@ -57,7 +57,11 @@ pub(crate) fn remove(location: &Location, force: bool) -> Result<(), RemoveError
         }
         // Not one of ours, or no more: only by force, so that a typing error does not cost a file.
         Err(why) if !force => Err(RemoveError::Open(why)),
-        Err(OpenError::NotASegment(why)) => Err(RemoveError::Open(OpenError::NotASegment(why))),
+        // What a creator of a shm: segment that died left is ours to remove; another file is not.
+        Err(OpenError::NotASegment(why)) => match location {
+            Location::Shm(_) if file::len(&opened).is_ok_and(|length| length == 0) => unlink(&path),
+            _ => Err(RemoveError::Open(OpenError::NotASegment(why))),
+        },
         Err(_) => unlink(&path),
     }
 }

@@ -199,12 +199,30 @@ pub enum Filesystem {
     Overlay,
     /// NFS: mappings and locks of other machines are not seen.
     Nfs,
+    /// SMB or CIFS: mappings and locks of other machines are not seen.
+    Smb,
     /// 9P, as between a virtual machine and its host: usually no shared mapping.
     NineP,
     /// A user-space file system: shared mappings and locks depend on it.
     Fuse,
     /// Another, by its magic number.
     Other(u64),
+}
+
+impl Filesystem {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Filesystem::Tmpfs => "tmpfs",
+            Filesystem::Local(name) => name,
+            Filesystem::Overlay => "overlay",
+            Filesystem::Nfs => "nfs",
+            Filesystem::Smb => "smb",
+            Filesystem::NineP => "9p",
+            Filesystem::Fuse => "fuse",
+            Filesystem::Other(_) => "other",
+        }
+    }
 }
 
 /// What kind of file system `file` is on.
@@ -219,6 +237,7 @@ pub fn filesystem(file: &File) -> io::Result<Filesystem> {
         0x794C_7630 => Filesystem::Overlay,
         0x6969 => Filesystem::Nfs,
         0x0102_1997 => Filesystem::NineP,
+        0x517B | 0xFE53_4D42 | 0xFF53_4D42 => Filesystem::Smb,
         0x6573_5546 => Filesystem::Fuse,
         0xEF53 => Filesystem::Local("ext4"),
         0x5846_5342 => Filesystem::Local("xfs"),

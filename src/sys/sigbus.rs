@@ -67,6 +67,8 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// # Errors
 /// Those of `sigaction`.
 pub fn install() -> io::Result<()> {
+    // A fork meanwhile would leave the child a mutex that nobody there lets go of.
+    let _still = super::fork::hold_off();
     let mut installed = INSTALLING.lock();
     if *installed {
         return Ok(());

@@ -131,11 +131,6 @@ fn case_36_every_refusal_has_its_code() {
         stage.in_line(2);
         said(&run(&["--no-wait"]), 69, "member table is full");
         said(&run(&["--timeout", "150ms"]), 124, "member table is full");
-        said(
-            &stage.call("set", &["--concurrency", "1"]),
-            69,
-            "member table is full",
-        );
         holder.let_go();
         holder.wait(LONG).is(0);
         for waiter in &mut waiters {

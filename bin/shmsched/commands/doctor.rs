@@ -3,7 +3,7 @@
 mod findings;
 mod processes;
 
-use shmsched::{Location, MemberInfo, MemberState, Observer, Snapshot};
+use shmsched::{Deadline, Location, MemberInfo, MemberState, Observer, Snapshot};
 
 use self::findings::{Finding, Level};
 use crate::cli::Doctor;
@@ -74,7 +74,7 @@ pub fn doctor(arguments: &Doctor) -> Outcome {
 fn repair(location: &Location, trust_foreign: bool) -> Result<Repaired, Failure> {
     let mut observer = super::observe(location, trust_foreign)?;
     let before = super::snapshot(&mut observer, location)?;
-    let segment = super::attach(location, trust_foreign, "doctor")?;
+    let segment = super::attach(location, trust_foreign, "doctor", Deadline::Never)?;
     let looked = segment.look();
     let after = super::snapshot(&mut observer, location)?;
     // Attaching looks, too, and mostly is who finds them.

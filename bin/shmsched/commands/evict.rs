@@ -1,6 +1,6 @@
 //! `evict`: free the slots of an orphan.
 
-use shmsched::Location;
+use shmsched::{Deadline, Location};
 
 use crate::cli::Evict;
 use crate::exit::{self, Outcome};
@@ -9,7 +9,7 @@ use crate::output;
 pub fn evict(arguments: &Evict) -> Outcome {
     let location =
         Location::resolve(Some(&arguments.segment)).map_err(|error| exit::locating(&error))?;
-    let segment = super::attach(&location, arguments.trust_foreign, "evict")?;
+    let segment = super::attach(&location, arguments.trust_foreign, "evict", Deadline::Never)?;
     let freed = segment
         .evict(arguments.member)
         .map_err(|error| exit::evicting(error, &location))?;

@@ -12,7 +12,7 @@ mod run;
 mod set;
 mod wait;
 
-use shmsched::{Location, Observer, OpenError, OpenOptions, Segment, Snapshot};
+use shmsched::{Deadline, Location, Observer, OpenError, OpenOptions, Segment, Snapshot};
 
 use crate::cli::{Cli, Verb};
 use crate::exit::{self, Failure, Outcome};
@@ -43,9 +43,14 @@ fn options(trust_foreign: bool, command: impl Into<String>) -> OpenOptions {
         .survive_truncation(true)
 }
 
-/// Attaches to a segment under the name of a verb.
-fn attach(location: &Location, trust_foreign: bool, verb: &str) -> Result<Segment, Failure> {
-    let options = options(trust_foreign, format!("shmsched {verb}"));
+/// Attaches to a segment under the name of a verb; with every member slot taken by a living one, waits for a free one.
+fn attach(
+    location: &Location,
+    trust_foreign: bool,
+    verb: &str,
+    deadline: Deadline,
+) -> Result<Segment, Failure> {
+    let options = options(trust_foreign, format!("shmsched {verb}")).wait_for_room(deadline);
     Segment::open_with(location, &options).map_err(|error| exit::opening(error, location))
 }
 

@@ -39,6 +39,15 @@ fn under_permit(arguments: &Run) -> Outcome {
         .map_err(|error| Failure::new(Code::Io, format_args!("cannot catch signals: {error}")))?;
     let deadline = arguments.timeout.map_or(Deadline::Never, Deadline::after);
 
+    // Before attaching: with a full member table the outer permit waits for us, and we would wait for its slot.
+    let mut marks = Marks::inherited();
+    if let Some(outer) = marks.living(&location, arguments.existing.trust_foreign) {
+        match arguments.nested {
+            Nested::Wait => {}
+            Nested::Fail => return Err(outer.refusal(&location)),
+            Nested::Share => return child::run(&arguments.command, &marks, None, &mut signals),
+        }
+    }
     let segment = attach(
         arguments,
         &location,
@@ -46,17 +55,6 @@ fn under_permit(arguments: &Run) -> Outcome {
         deadline,
         &mut signals,
     )?;
-    let mut marks = Marks::inherited();
-    if let Some(outer) = marks.living(&segment, arguments.existing.trust_foreign) {
-        match arguments.nested {
-            Nested::Wait => {}
-            Nested::Fail => return Err(outer.refusal(&location)),
-            Nested::Share => {
-                drop(segment);
-                return child::run(&arguments.command, &marks, None, &mut signals);
-            }
-        }
-    }
 
     let scheduler = segment
         .scheduler()

@@ -1,6 +1,6 @@
 //! `set`: change the settings of a segment in use.
 
-use shmsched::Changes;
+use shmsched::{Changes, Deadline};
 
 use crate::cli::Set;
 use crate::exit::{self, Code, Failure, Outcome};
@@ -20,7 +20,12 @@ pub fn set(arguments: &Set) -> Outcome {
             "nothing to set: give --concurrency or --target",
         ));
     }
-    let segment = super::attach(&location, arguments.existing.trust_foreign, "set")?;
+    let segment = super::attach(
+        &location,
+        arguments.existing.trust_foreign,
+        "set",
+        Deadline::Never,
+    )?;
     segment
         .set(&changes)
         .map_err(|error| exit::setting(error, &location))?;

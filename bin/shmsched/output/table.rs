@@ -75,7 +75,7 @@ fn facts(snapshot: &Snapshot) -> String {
             "retired by rm --force: nobody gets a slot any more".into(),
         ));
     }
-    if segment.lost {
+    if segment.gone {
         facts.push((
             "note",
             "damaged: the file was cut short or overwritten".into(),
@@ -257,7 +257,7 @@ pub mod samples {
                 inode: 77,
                 mode: 0o600,
                 retired: false,
-                lost: false,
+                gone: false,
                 filesystem: "tmpfs".into(),
             },
             scheduler: Some(SchedulerInfo {

@@ -59,7 +59,7 @@ pub fn now() -> u64 {
 /// Works until its standard input ends, as it does when the demo dies.
 pub fn worker(segment: &SegmentArg) -> Outcome {
     let location = segment.locate()?;
-    let segment = super::super::attach(&location, false, "demo worker")?;
+    let segment = super::super::attach(&location, false, "demo worker", Deadline::Never)?;
     let scheduler = segment
         .scheduler()
         .map_err(|error| exit::lacking(error, &location))?;

@@ -74,24 +74,13 @@ impl Marks {
     }
 
     /// The innermost permit of this very segment that still exists.
-    pub fn living(&self, segment: &Segment, trust_foreign: bool) -> Option<Outer> {
+    pub fn living(&self, location: &Location, trust_foreign: bool) -> Option<Outer> {
         if self.0.is_empty() {
             return None;
         }
-        let id = json::id(&segment.id());
-        let own: Vec<&Mark> = self
-            .0
-            .iter()
-            .rev()
-            .filter(|mark| mark.segment == id)
-            .collect();
-        if own.is_empty() {
-            return None;
-        }
-        let snapshot = observer(segment.location(), trust_foreign)
-            .ok()?
-            .snapshot()
-            .ok()?;
+        let snapshot = observer(location, trust_foreign).ok()?.snapshot().ok()?;
+        let id = json::id(&snapshot.segment.id);
+        let own = self.0.iter().rev().filter(|mark| mark.segment == id);
         own.into_iter().find_map(|mark| {
             let member = snapshot
                 .members
