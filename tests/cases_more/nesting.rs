@@ -179,3 +179,40 @@ fn case_43_doctor_sees_that_all_holders_wait() {
     });
     stage.quiet(3);
 }
+
+/// The outer permit has the only member slot: the inner one must not wait for it.
+#[test]
+fn case_43_a_full_table_does_not_hide_the_outer() {
+    let stage = Stage::new(&["--concurrency", "2", "--members", "1"]);
+    let s = stage.segment().to_string_lossy().into_owned();
+    let nested = |options: &[&str]| {
+        let inner = [&[PROGRAM, "run", &s], options, &["--", "echo", "ran"]].concat();
+        let mut outer = stage.job("run", &[&["--"], &inner[..]].concat());
+        outer.wait(Duration::from_secs(5))
+    };
+    let refused = nested(&[]);
+    let line = refused.is(78).one_line().to_owned();
+    assert!(line.contains("already inside a permit"), "{line}");
+    assert_eq!(nested(&["--nested", "share"]).is(0).text(), "ran\n");
+    // Who wants another all the same finds no room, and says so.
+    let full = nested(&["--nested", "wait", "--no-wait"]);
+    let line = full.is(69).one_line().to_owned();
+    assert!(line.contains("member table is full"), "{line}");
+    stage.quiet(2);
+}
+
+/// A verb that attaches waits for a member slot.
+#[test]
+fn set_on_a_full_table_waits_for_room() {
+    let stage = Stage::new(&["--concurrency", "2", "--members", "1"]);
+    let mut holder = stage.hold();
+    let mut set = stage.job("set", &["--concurrency", "3"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let early = set.poll();
+    assert!(early.is_none(), "{early:?} {}", set.err());
+    assert_eq!(stage.inspect()["members"].as_array().unwrap().len(), 1);
+    holder.let_go();
+    holder.wait(LONG).is(0);
+    set.wait(Duration::from_secs(5)).is(0);
+    stage.quiet(3);
+}

@@ -12,6 +12,7 @@ mod misuse;
 mod namespaces;
 mod order;
 mod puppet;
+mod review;
 mod traced;
 mod wakes;
 
