@@ -23,7 +23,9 @@ fn case_43_a_nested_run_is_refused_at_once_and_names_the_outer() {
         let refused = nested(options);
         let line = refused.is(78).one_line().to_owned();
         assert!(
-            line.contains("already inside a permit") && line.contains(PROGRAM),
+            // The command is cut where it gets long.
+            line.contains("already inside a permit")
+                && line.contains(&PROGRAM[..PROGRAM.len().min(24)]),
             "{line}"
         );
     }
