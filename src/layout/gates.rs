@@ -53,6 +53,8 @@ shared_record! {
         pub members_high: U32,
         /// One more than the highest record ever used.
         pub records_high: U32,
+        /// When anybody last looked for the dead: coarse ms, wrapping.
+        pub looked: U32,
     }
 }
 

@@ -152,12 +152,16 @@ impl Header {
                 "it does not begin with the word shmsched",
             ));
         }
-        // Byte order before version: on a foreign machine the version reads as nonsense too.
-        if self.byte_order.get() != BYTE_ORDER || self.format.get() != FORMAT {
+        // On a machine of another byte order the version reads as nonsense too: one found to be ours says that only
+        // this field is wrong.
+        if self.format.get() != FORMAT {
             return Err(Unusable::Format {
                 found: self.format.get(),
                 supported: FORMAT,
             });
+        }
+        if self.byte_order.get() != BYTE_ORDER {
+            return Err(Unusable::Layout);
         }
         let geometry = Geometry {
             members: self.members.get(),

@@ -159,6 +159,8 @@ impl Attachment {
             .map_or(State(0), |place| State(place.state.get()));
         let ms = clock::coarse_ms() as u32;
         match &first.kind {
+            // Its poll takes the place up again.
+            Kind::Task(_) if first.passed.peek() != 0 => round.rank = u32::MAX,
             Kind::Task(_) if state.doing() != Doing::Called => {
                 // Not its turn, as far as anybody told us: look ourselves.
                 let was = line.settle(self.me, first.lane); // pair: line-sleep
@@ -190,10 +192,16 @@ impl Attachment {
                 if called == 0 {
                     wake_task(first, ms, round, due);
                 } else if ms.wrapping_sub(called - 1) >= GRACE_MS {
-                    // It was not polled: the next of this process goes first. Alone, it takes a new ticket.
+                    // It was not polled: the next of this process goes first. With nobody else there the place is
+                    // passed over until the task is polled, or it would hold up every lane below.
                     first.passed.put(1);
                     first.called.put(0);
-                    due.nudges.push(self.reseat(queue, first.lane));
+                    let next = queue.first(first.lane).cloned();
+                    if next.is_some_and(|next| next.passed.peek() == 0) {
+                        due.nudges.push(self.reseat(queue, first.lane));
+                    } else if let Some(entry) = line.read(self.me, first.lane) {
+                        line.lapse(&entry, ms);
+                    }
                     due.settle = true;
                 }
             }

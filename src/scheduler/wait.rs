@@ -509,7 +509,7 @@ impl Attachment {
     /// or dead itself.
     pub(crate) fn watch_duty(self: &Arc<Self>, near: bool, watches: u32) {
         self.notice_damage();
-        if near || self.front_is_dead() {
+        if near || self.nobody_looks() {
             self.look(Scope::Front);
             // Held back by a target with nothing running, no release will ever draw for it.
             if self.hot().running.get() <= 0 {
@@ -521,18 +521,11 @@ impl Attachment {
         }
     }
 
-    /// Whether one of the first two in line is dead.
-    fn front_is_dead(&self) -> bool {
-        let entries = self.views.line().entries();
-        let mut files = self.files.lock();
-        let Some(files) = files.as_mut() else {
-            return false;
-        };
-        entries
-            .iter()
-            .filter(|entry| entry.state.doing() != Doing::Lapsed)
-            .take(2)
-            .any(|entry| entry.member != self.me && files.probe.is_dead(entry.member))
+    /// Whether nobody has looked for the dead for a second, though watchers do ten times a second: they are dead or
+    /// stopped.
+    fn nobody_looks(&self) -> bool {
+        let since = (clock::coarse_ms() as u32).wrapping_sub(self.views.cold.looked.get());
+        (1_000..u32::MAX / 2).contains(&since)
     }
 
     /// When a sleeper looks up by itself.

@@ -177,6 +177,7 @@ impl Attachment {
             self.advance(None, Some(self.draw()));
         }
         self.looked.put(clock::coarse_ms() + 1);
+        self.views.cold.looked.put(clock::coarse_ms() as u32);
         looked
     }
 

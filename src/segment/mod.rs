@@ -266,9 +266,11 @@ impl Segment {
             return Err(failure.into());
         }
         let views = &attachment.views;
+        // This member is here only to evict.
         let found = views
             .members()
             .get(member as usize)
+            .filter(|_| member != attachment.me)
             .ok_or(EvictError::NoSuchMember)?;
         let generation = Status(found.status.get())
             .live()

@@ -125,6 +125,50 @@ fn called_but_never_polled_alone() {
     assert!(silent.poll().unwrap_or_else(|| silent.finish()).is_ok());
 }
 
+/// A future that is never polled holds up nobody, though it is the most urgent and the slot is free: neither the same
+/// lane nor the lanes below, in whatever member.
+#[test]
+fn a_future_that_nobody_polls_holds_up_no_lane() {
+    use std::future::Future;
+    use std::task::{Context, Waker};
+    for (count, lane, waits_at) in [
+        (1, Priority::High, Priority::Normal),
+        (2, Priority::High, Priority::Low),
+        (2, Priority::Normal, Priority::Normal),
+    ] {
+        let shared = Shared::new(1);
+        let holder = shared.member();
+        let permit = holder.try_acquire(Priority::Normal).unwrap();
+        let sleepers: Vec<_> = (0..count).map(|_| shared.member()).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut futures: Vec<_> = sleepers
+            .iter()
+            .map(|member| Box::pin(member.acquire(lane)))
+            .collect();
+        for future in &mut futures {
+            assert!(future.as_mut().poll(&mut context).is_pending());
+        }
+        let waiter = shared.member();
+        let begun = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let until = std::time::Duration::from_secs(20);
+                waiter.blocking_acquire_until(1, waits_at, until).map(drop)
+            });
+            while waiter.stats().pending == 0 {
+                std::thread::yield_now();
+            }
+            drop(permit);
+            waits.join().unwrap().expect("its turn");
+        });
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+        // Polled after all, each gets its turn.
+        for future in futures {
+            futures_executor::block_on(future).unwrap();
+        }
+    }
+}
+
 /// Cancelled on one thread at the moment another one frees the slot: no slot and no turn is lost.
 #[test]
 fn cancel_races_with_release() {
