@@ -201,3 +201,34 @@ fn a_probe_of_a_replaced_file_leaks_no_descriptor() {
     quiet(&moved, 1);
     quiet(&location, 1);
 }
+
+/// Holder killed while both watchers are stopped: who dozes behind them notices that nobody looks.
+#[test]
+fn a_dead_holder_behind_two_stopped_watchers_is_found() {
+    let scene = Scene::new();
+    let location = scene.segment(1);
+    let words = Words::of(&location);
+    let mut holder = Puppet::new(&location);
+    holder.take("one", 1);
+    let mut line: Vec<Puppet> = (0..3).map(|_| Puppet::new(&location)).collect();
+    for (at, waiter) in line.iter_mut().enumerate() {
+        waiter.wait("w", 3, 1);
+        until(LONG, "in line", || words.waiters() == at as i32 + 1);
+    }
+    line[0].0.stop();
+    line[1].0.stop();
+    let killed = now();
+    holder.0.kill();
+    let after = line[2].got("w").saturating_sub(killed);
+    figure!("found after {:?}", Duration::from_nanos(after));
+    // A doze is 3 s at most, then each of the two is passed over.
+    assert!(after < 10_000_000_000, "{after} ns");
+    line[2].drop("w");
+    line[0].0.go_on();
+    line[1].0.go_on();
+    for waiter in &mut line[..2] {
+        waiter.got("w");
+        waiter.drop("w");
+    }
+    quiet(&location, 1);
+}
