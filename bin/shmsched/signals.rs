@@ -9,22 +9,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal as NixSignal};
 use signal_hook::consts::signal::*;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 pub use signal_hook::low_level::siginfo::{Cause, Origin};
 
-/// What ends a wait, and is caught from the start. Other deadly signals have their default effect until a command runs.
+/// What ends a wait, and is caught from the start. Other deadly signals have their default effect until a command starts.
 const ENDING: [c_int; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
+/// Often sent, and deadly for who does not expect them: caught before the command starts.
+const COMMON: [c_int; 3] = [SIGUSR1, SIGUSR2, SIGALRM];
 
 /// Everything else that can be passed on to a command, without the real-time signals.
 ///
 /// Not here: SIGKILL and SIGSTOP, which nobody can catch; SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGSYS, which tell of
 /// faults of this very process; SIGPIPE, which the standard library ignores for us and resets for the command.
-const OTHERS: [c_int; 17] = [
-    SIGUSR1, SIGUSR2, SIGABRT, SIGALRM, SIGCONT, SIGIO, SIGPROF, SIGPWR, SIGSTKFLT, SIGTSTP,
-    SIGTTIN, SIGTTOU, SIGURG, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+const OTHERS: [c_int; 14] = [
+    SIGABRT, SIGCONT, SIGIO, SIGPROF, SIGPWR, SIGSTKFLT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG,
+    SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
 ];
+
+/// These tell of faults of this very process.
+const FAULTS: [c_int; 6] = [SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS];
 
 /// Linux has these two; signal-hook does not name them.
 const SIGPWR: c_int = 30;
@@ -57,14 +64,41 @@ impl Signals {
         })
     }
 
-    /// Catches everything else that can be passed on. Takes a fifth of a millisecond, most of it for the real-time signals.
+    /// Catches what is often sent to a command, before it starts.
+    pub fn catch_common(&self) -> io::Result<()> {
+        let handle = self.delivery.handle();
+        let mut common = COMMON
+            .into_iter()
+            .filter(|signal| !is_in(self.ignored, *signal));
+        common.try_for_each(|signal| handle.add_signal(signal))
+    }
+
+    /// Catches everything else that can be passed on. Takes a fifth of a millisecond, most of it for the real-time signals. Lets go of what was held back.
     pub fn catch_all(&self) -> io::Result<()> {
         let handle = self.delivery.handle();
         let mut all = OTHERS
             .into_iter()
             .chain(REAL_TIME)
             .filter(|signal| !is_in(self.ignored, *signal));
-        all.try_for_each(|signal| handle.add_signal(signal))
+        let caught = all.try_for_each(|signal| handle.add_signal(signal));
+        let _ = SigSet::all().thread_unblock();
+        caught
+    }
+
+    /// Holds back everything else that can be passed on, from when the command has started until [`Self::catch_all`]:
+    /// such a signal would end this process alone.
+    pub fn hold_others_back() {
+        let mut others = SigSet::all();
+        for signal in ENDING
+            .into_iter()
+            .chain(COMMON)
+            .chain([SIGCHLD])
+            .chain(FAULTS)
+        {
+            others.remove(NixSignal::try_from(signal).expect("a named signal"));
+        }
+        // Fails for no set.
+        let _ = others.thread_block();
     }
 
     /// What has arrived since the last call, in no particular order.

@@ -10,7 +10,7 @@ use crate::park::{helper_bit, lane_bit};
 use crate::protocol::line::{Doing, State};
 use crate::protocol::scheduler::GRACE_MS;
 use crate::segment::attachment::Attachment;
-use crate::sys::clock;
+use crate::sys::{clock, threads};
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -42,7 +42,10 @@ impl Helper {
             let (sender, jobs) = channel::<Job>();
             thread::Builder::new()
                 .name("shmsched-jobs".into())
-                .spawn(move || super::jobs::run_all(&jobs))
+                .spawn(move || {
+                    threads::leave_signals_to_others();
+                    super::jobs::run_all(&jobs);
+                })
                 .ok()?;
             self.runner = Some(sender);
         }
@@ -76,6 +79,7 @@ impl Attachment {
     }
 
     fn help(self: Arc<Self>) {
+        threads::leave_signals_to_others();
         let mut rounds = [Round::default(); LANES];
         loop {
             let mut queue = self.queue.lock();

@@ -34,3 +34,4 @@ pub mod mutex;
 pub mod process;
 mod publish;
 pub mod sigbus;
+pub mod threads;

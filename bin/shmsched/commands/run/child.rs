@@ -21,7 +21,7 @@ use crate::exit::{Code, Failure, Outcome, note};
 use crate::signals::{Cause, Origin, Signals};
 
 /// How long a command must live before the less usual signals are caught too: that costs a fifth of a millisecond, much of
-/// what a brief command takes. Should such a signal come earlier, `run` alone dies of it, and the permit stays with the command.
+/// what a brief command takes. One that comes earlier is held back until then.
 const BRIEF: Duration = Duration::from_millis(5);
 
 /// Runs the command to its end and gives its exit code, or 128+n. `kept` goes to the command as it is: it keeps the permit
@@ -36,7 +36,15 @@ pub fn run(
     if let Some(signal) = signals.ending() {
         return Err(Failure::signal(signal));
     }
+    if let Err(error) = signals.catch_common() {
+        return Err(Failure::new(
+            Code::Io,
+            format_args!("cannot catch signals: {error}"),
+        ));
+    }
     let child = start(command, marks)?;
+    // Not before the start: a command inherits what is held back.
+    Signals::hold_others_back();
     drop(kept);
     let mut running = Running {
         child: Pid::from_child(&child),
