@@ -22,8 +22,10 @@ use std::time::Duration;
 
 /// How often the first two in line look after things.
 pub(crate) const WATCH_NS: u64 = 100_000_000;
+/// How long the very first in line waits awake before it sleeps.
+const LINGER_NS: u64 = 10_000;
 /// How often everybody else does.
-const DOZE_NS: u64 = 2_500_000_000;
+const DOZE_NS: u64 = 3_500_000_000;
 /// How often the first asks whether the file still has a name, in watches.
 const GONE_EVERY: u32 = 8;
 
@@ -528,6 +530,23 @@ impl Attachment {
         (1_000..u32::MAX / 2).contains(&since)
     }
 
+    /// The very first in line stays awake for some microseconds: where slots are held as briefly as that, going to sleep
+    /// and being woken would take longer than the wait. `true`: the bell rang.
+    fn linger(&self, heard: u32, now: u64) -> bool {
+        let bell = &self.member().bell;
+        loop {
+            for _ in 0..16 {
+                if bell.peek() != heard {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if clock::now().saturating_sub(now) >= LINGER_NS {
+                return false;
+            }
+        }
+    }
+
     /// When a sleeper looks up by itself.
     pub(crate) fn timer(&self, now: u64, near: bool) -> u64 {
         let every = if near {
@@ -589,7 +608,9 @@ impl Attachment {
                 timer = timer.min(self.timer(now, rank < 2));
                 let until = deadline.map_or(timer, |deadline| deadline.min(timer));
                 let until = self.bars_at(&waiter, now).map_or(until, |at| at.min(until));
-                let _ = self.member().bell.wait(heard, lane_bit(lane), Some(until));
+                if rank != 0 || !self.linger(heard, now) {
+                    let _ = self.member().bell.wait(heard, lane_bit(lane), Some(until));
+                }
                 if clock::now() >= timer {
                     timer = u64::MAX;
                     watches = watches.wrapping_add(1);
