@@ -384,8 +384,26 @@ impl Scheduler {
         slots: u32,
         priority: Priority,
     ) -> Result<OwnedPermit, AcquireError> {
-        self.take(slots, priority, Deadline::Never).await?;
-        Ok(OwnedPermit::new(self.clone(), slots))
+        self.acquire_owned_until(slots, priority, Deadline::Never)
+            .await
+    }
+
+    /// [`Scheduler::acquire_until`] with a permit that keeps the Scheduler alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire_until`].
+    pub fn acquire_owned_until(
+        &self,
+        slots: u32,
+        priority: Priority,
+        until: impl Into<Deadline>,
+    ) -> impl Future<Output = Result<OwnedPermit, AcquireError>> + Send {
+        let until = until.into();
+        async move {
+            self.take(slots, priority, until).await?;
+            Ok(OwnedPermit::new(self.clone(), slots))
+        }
     }
 
     /// Blocks this thread until it has a slot. Do not call it on a thread that an executor needs.
@@ -431,8 +449,22 @@ impl Scheduler {
     ///
     /// As [`Scheduler::acquire`].
     pub fn blocking_acquire_owned(&self, priority: Priority) -> Result<OwnedPermit, AcquireError> {
-        self.block(1, priority, Deadline::Never)?;
-        Ok(OwnedPermit::new(self.clone(), 1))
+        self.blocking_acquire_owned_until(1, priority, Deadline::Never)
+    }
+
+    /// [`Scheduler::blocking_acquire_until`] with a permit that keeps the Scheduler alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::acquire_until`].
+    pub fn blocking_acquire_owned_until(
+        &self,
+        slots: u32,
+        priority: Priority,
+        until: impl Into<Deadline>,
+    ) -> Result<OwnedPermit, AcquireError> {
+        self.block(slots, priority, until.into())?;
+        Ok(OwnedPermit::new(self.clone(), slots))
     }
 
     /// Runs a future under a slot: `f` is called once the slot is there, its future driven to the end, the slot given

@@ -345,3 +345,22 @@ fn a_deadline_lets_those_behind_pass() {
         TryAcquireError::NoPermits
     );
 }
+
+/// Every way in has a form with a deadline, for several slots, and one whose permit is owned.
+#[test]
+fn owned_permits_by_a_deadline() {
+    let scheduler = Scheduler::local(3).unwrap();
+    let two = scheduler
+        .blocking_acquire_owned_until(2, NORMAL, Duration::from_secs(60))
+        .unwrap();
+    let short = Duration::from_millis(20);
+    let late = scheduler.blocking_acquire_owned_until(2, NORMAL, short);
+    assert_eq!(late.unwrap_err(), AcquireError::TimedOut);
+    let late = futures_executor::block_on(scheduler.acquire_owned_until(2, NORMAL, short));
+    assert_eq!(late.unwrap_err(), AcquireError::TimedOut);
+    drop(two);
+    let three =
+        futures_executor::block_on(scheduler.acquire_owned_until(3, NORMAL, short)).unwrap();
+    drop(scheduler);
+    assert_eq!(three.num_permits(), 3);
+}
