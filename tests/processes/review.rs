@@ -224,9 +224,9 @@ fn a_dead_holder_behind_two_stopped_watchers_is_found() {
     // A doze is 3 s at most, then each of the two is passed over.
     assert!(after < 10_000_000_000, "{after} ns");
     line[2].drop("w");
-    line[0].0.go_on();
-    line[1].0.go_on();
+    // One after the other: who wakes first of two takes the slot.
     for waiter in &mut line[..2] {
+        waiter.0.go_on();
         waiter.got("w");
         waiter.drop("w");
     }
