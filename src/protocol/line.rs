@@ -241,6 +241,12 @@ impl<'a> Line<'a> {
         if let Some(word) = self.set(lane).get(member as usize / 64) {
             word.clear_bits(1 << (member % 64));
         }
+        self.clear_if_empty(lane);
+    }
+
+    /// Clears the lane's bit of SUMMARY if nobody stands in it; set back if somebody joined meanwhile, and read once more,
+    /// since that one may have left by then.
+    fn clear_if_empty(&self, lane: usize) {
         let rounds = if super::mutant("summary-once") { 1 } else { 4 };
         for _ in 0..rounds {
             if !self.is_empty(lane) {
@@ -278,12 +284,7 @@ impl<'a> Line<'a> {
     pub fn tidy_summary(&self) {
         let summary = self.summary.get();
         for lane in (0..LANES).filter(|lane| summary & 1 << lane != 0) {
-            if self.is_empty(lane) {
-                self.summary.clear_bits(1 << lane); // pair: summary
-                if !self.is_empty(lane) {
-                    self.summary.set_bits(1 << lane);
-                }
-            }
+            self.clear_if_empty(lane);
         }
     }
 

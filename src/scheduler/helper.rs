@@ -178,15 +178,7 @@ impl Attachment {
                     line.announce(self.me, first.lane);
                 }
                 let outlook = self.advance(Some(first.lane), None);
-                if let Some(place) = line.place(self.me, first.lane) {
-                    place.watching.put(u32::from(outlook.watches));
-                }
-                self.bar_if_held_up(first, outlook);
-                round.rank = if outlook.behind_called {
-                    1
-                } else {
-                    outlook.rank
-                };
+                round.rank = self.take_note(first, outlook);
                 if outlook.turn.is_some() {
                     wake_task(first, ms, round, due);
                 }

@@ -22,11 +22,11 @@ use std::time::Duration;
 
 /// How often the first two in line look after things.
 pub(crate) const WATCH_NS: u64 = 100_000_000;
-/// How long the very first in line waits awake before it sleeps.
-const LINGER_NS: u64 = 10_000;
 /// How often everybody else does.
 const DOZE_NS: u64 = 3_500_000_000;
-/// How often the first asks whether the file still has a name, in watches.
+/// How long the very first in line waits awake before it sleeps.
+const LINGER_NS: u64 = 10_000;
+/// How often a waiter asks whether the file still has a name, in watches.
 const GONE_EVERY: u32 = 8;
 
 /// What an attempt of a member's first waiter came to.
@@ -316,15 +316,7 @@ impl Attachment {
                 _ => self.advance(Some(lane), None),
             };
             let Some(drawn) = outlook.turn else {
-                if let Some(place) = line.place(self.me, lane) {
-                    place.watching.put(u32::from(outlook.watches));
-                }
-                self.bar_if_held_up(waiter, outlook);
-                let rank = if outlook.behind_called {
-                    1
-                } else {
-                    outlook.rank
-                };
+                let rank = self.take_note(waiter, outlook);
                 return Attempt::Later { rank };
             };
             let limits = Limits::read(hot);
@@ -357,9 +349,22 @@ impl Attachment {
         Attempt::Later { rank: 0 }
     }
 
+    /// After a look that brought no turn yet: says in the place whether it watches, and bars newcomers if it must. Returns
+    /// how many stand before it, those behind a called one counting as next: they watch too.
+    pub(crate) fn take_note(&self, waiter: &Waiter, outlook: Outlook) -> u32 {
+        if let Some(place) = self.views.line().place(self.me, waiter.lane) {
+            place.watching.put(u32::from(outlook.watches));
+        }
+        self.bar_if_held_up(waiter, outlook);
+        match outlook.behind_called {
+            true => 1,
+            false => outlook.rank,
+        }
+    }
+
     /// Who asks for more than one slot may never be called, since they never come free together: if it holds up those
     /// behind it for lack of room, it bars newcomers all the same.
-    pub(crate) fn bar_if_held_up(&self, waiter: &Waiter, outlook: Outlook) {
+    fn bar_if_held_up(&self, waiter: &Waiter, outlook: Outlook) {
         if outlook.turn.is_none()
             && outlook.short
             && waiter.amount > 1
