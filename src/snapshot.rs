@@ -3,6 +3,7 @@
 use crate::Priority;
 use crate::concurrency::Concurrency;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The segment itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,15 +77,61 @@ pub struct SchedulerInfo {
     pub reclaimed: u64,
 }
 
-/// The Limiter; comes with a later version.
+/// The Limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LimiterInfo {}
+pub struct LimiterInfo {
+    /// The rate, and the most that a quiet bucket holds.
+    pub tokens_per_second: u32,
+    /// The balance, with what has been earned since the word was written; negative in debt.
+    pub tokens: i32,
+    /// The TOKENS word itself.
+    pub tokens_raw: i32,
+    /// Members with somebody in line.
+    pub waiters: u32,
+    /// How long the first in line has waited.
+    pub head_wait_ms: Option<u64>,
+    /// Waiting per priority, lowest first, those behind their process's place included.
+    pub queued: [u64; 7],
+    /// Tokens ever taken, those given back left out.
+    pub consumed: u64,
+    /// Waits ever begun; = completed + cancelled + lost + the sum of queued.
+    pub deferred: u64,
+    /// Waits that ended with a turn.
+    pub completed: u64,
+    /// Waits given up.
+    pub cancelled: u64,
+    /// Waits that ended with their process.
+    pub lost: u64,
+    /// Admissions into debt: of a front that had waited a second, or of more than the bucket holds.
+    pub forced: u64,
+}
 
-/// The Pacer; comes with a later version.
+/// The Pacer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PacerInfo {}
+pub struct PacerInfo {
+    /// The least time between two starts.
+    pub interval: Duration,
+    /// How many may wait.
+    pub max_waiting: u32,
+    /// How many do.
+    pub waiting: u32,
+    /// How long the first in line has waited.
+    pub head_wait_ms: Option<u64>,
+    /// Until the next start is allowed; zero is now.
+    pub next_start_in: Duration,
+    /// Starts ever.
+    pub started: u64,
+    /// Callers ever refused because the queue was full.
+    pub rejected: u64,
+    /// Waits ever begun; = completed + cancelled + lost + waiting.
+    pub deferred: u64,
+    /// Waits that ended with a start.
+    pub completed: u64,
+    /// Waits given up.
+    pub cancelled: u64,
+    /// Waits that ended with their process.
+    pub lost: u64,
+}
 
 /// How a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
