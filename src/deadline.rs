@@ -40,6 +40,13 @@ impl Deadline {
         }
     }
 
+    /// The moment in the units of the segment's clock; `None` never comes.
+    pub(crate) fn stamp(self) -> Option<u64> {
+        let left = self.remaining()?;
+        let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        Some(crate::sys::clock::now().saturating_add(left))
+    }
+
     /// Whether the moment has come.
     pub fn has_passed(self) -> bool {
         self.remaining().is_some_and(|left| left.is_zero())

@@ -114,7 +114,7 @@ pub enum RemoveError {
 #[non_exhaustive]
 pub enum AcquireError {
     /// The deadline passed first.
-    #[error("timed out waiting for a slot")]
+    #[error("timed out waiting")]
     TimedOut,
     /// [`Scheduler::close`](crate::Scheduler::close) was called.
     #[error("Scheduler is closed")]
@@ -132,6 +132,12 @@ pub enum AcquireError {
         amount: u32,
         /// Slots in all.
         concurrency: u32,
+    },
+    /// More tokens than one request may ask for (I6).
+    #[error("{amount} tokens are more than 2147483647")]
+    TooManyTokens {
+        /// Tokens asked for.
+        amount: u32,
     },
     /// The segment was removed by force.
     #[error("the segment was retired")]
@@ -157,9 +163,50 @@ pub enum TryAcquireError {
     /// It would have to wait.
     #[error("no slot is free")]
     NoPermits,
+    /// The Limiter's balance is too low, or somebody waits.
+    #[error("too few tokens now")]
+    NoTokens,
     /// It can never succeed on this handle.
     #[error(transparent)]
     Failed(#[from] AcquireError),
+}
+
+/// The Pacer has `max_waiting` callers already (P5, P17).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Shared limiter waiting queue is full")]
+pub struct QueueFull;
+
+/// Why a call did not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Too many wait; nothing was left behind (P48).
+    #[error(transparent)]
+    QueueFull(#[from] QueueFull),
+    /// The wait ended otherwise.
+    #[error(transparent)]
+    Failed(#[from] AcquireError),
+}
+
+/// Why a try did not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryStartError {
+    /// It would have to wait.
+    #[error("it is not time yet")]
+    NotYet,
+    /// It can never succeed on this handle.
+    #[error(transparent)]
+    Failed(#[from] AcquireError),
+}
+
+impl From<StartError> for TryStartError {
+    fn from(error: StartError) -> TryStartError {
+        match error {
+            StartError::QueueFull(_) => TryStartError::NotYet,
+            StartError::Failed(failure) => TryStartError::Failed(failure),
+        }
+    }
 }
 
 /// [`Scheduler::release`](crate::Scheduler::release) without a slot taken by `acquire_with`; nothing was changed.

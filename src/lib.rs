@@ -1,8 +1,9 @@
 //! Share a budget between the processes of one machine.
 //!
-//! A [`Segment`] is a small file in shared memory that every process maps. It holds a [`Scheduler`]: how many things
-//! run at once, over all processes, urgent work first. There is no daemon: who must wait sleeps on a futex, and what a
-//! killed process held comes back by itself.
+//! A [`Segment`] is a small file in shared memory that every process maps. It holds up to three gates: a [`Scheduler`]
+//! (how many things run at once), a [`Limiter`] (how many tokens a second) and a [`Pacer`] (how far apart calls start),
+//! each over all processes, urgent work first. There is no daemon: who must wait sleeps on a futex, and what a killed
+//! process held comes back by itself.
 //!
 //! ```
 //! use shmsched::{Concurrency, Priority, Scheduler};
@@ -29,7 +30,8 @@
 //! # Reading order
 //!
 //! `layout` (what lies where), `protocol/ledger` and `protocol/roster` (counting that survives deaths), `protocol/line`
-//! and `protocol/scheduler` (order), `segment` (attaching), `scheduler` (acquire and release).
+//! and `protocol/turn` (order), `protocol/{scheduler,bucket,limiter,pacer}` (whose turn it is), `segment` (attaching),
+//! `waiting` (queues, sleeping, waking), `scheduler`, `limiter` and `pacer` (what a caller sees).
 
 #![cfg_attr(shmsched_loom, allow(dead_code, unused_imports))]
 
@@ -50,7 +52,11 @@ mod deadline;
 #[cfg(not(shmsched_loom))]
 mod error;
 #[cfg(not(shmsched_loom))]
+mod limiter;
+#[cfg(not(shmsched_loom))]
 mod location;
+#[cfg(not(shmsched_loom))]
+mod pacer;
 #[cfg(not(shmsched_loom))]
 mod priority;
 #[cfg(not(shmsched_loom))]
@@ -61,16 +67,20 @@ mod segment;
 mod settings;
 #[cfg(not(shmsched_loom))]
 mod snapshot;
+#[cfg(not(shmsched_loom))]
+mod waiting;
 
 #[cfg(not(shmsched_loom))]
 pub use self::{
     concurrency::{Concurrency, InvalidConcurrency},
     deadline::Deadline,
     error::{
-        AcquireError, CreateError, EvictError, NoGate, NothingHeld, OpenError, RemoveError,
-        SetError, TryAcquireError,
+        AcquireError, CreateError, EvictError, NoGate, NothingHeld, OpenError, QueueFull,
+        RemoveError, SetError, StartError, TryAcquireError, TryStartError,
     },
+    limiter::{Limiter, LimiterQueueStats, LimiterStats},
     location::{Location, LocationError},
+    pacer::Pacer,
     priority::{ParsePriorityError, Priority, parse_priority},
     scheduler::{OwnedPermit, Permit, QueueStats, Scheduler, SharedStats, Stats},
     segment::{Looked, MemberId, Observer, OpenOptions, Segment},
@@ -80,6 +90,10 @@ pub use self::{
         SegmentInfo, Snapshot, WaitingInfo,
     },
 };
+
+#[cfg(not(shmsched_loom))]
+#[allow(deprecated)]
+pub use self::limiter::Throttle;
 
 /// For the model tests (`tests/model`): the protocol over loom's cells.
 #[cfg(shmsched_loom)]

@@ -2,6 +2,7 @@
 
 use crate::Priority;
 use crate::concurrency::Concurrency;
+pub use crate::layout::Gate;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -147,18 +148,6 @@ pub enum MemberState {
     Orphaned,
     /// Dead; the next look takes back what it held.
     Dead,
-}
-
-/// A gate of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Gate {
-    /// How many at once.
-    Scheduler,
-    /// Tokens per second.
-    Limiter,
-    /// How far apart.
-    Pacer,
 }
 
 /// What a place in the line does.

@@ -59,7 +59,71 @@ shared_record! {
 }
 
 shared_record! {
-    /// Where one member stands in one lane of a line.
+    /// The Limiter's hot line: everything that a debit touches.
+    #[derive(Debug, Default)]
+    #[repr(C, align(128))]
+    pub struct LimiterHot {
+        /// Tokens per second, and the most a quiet bucket holds; 1..=2147483647.
+        pub rate: I32,
+        /// The balance; negative in debt.
+        pub tokens: I32,
+        /// Members with somebody in the line. For people; nothing decides by it.
+        pub waiters: I32,
+        /// Bit p: somebody waits at priority index p.
+        pub summary: U32,
+        /// No mark is ever set here: nobody passes the line.
+        pub hurry: U32,
+        /// As `SchedulerHot::flags`.
+        pub flags: U32,
+        /// Up to when refills were paid, see `protocol::bucket::Stamp`.
+        pub stamp: U64,
+    }
+}
+
+shared_record! {
+    /// What the Limiter touches only when somebody waits.
+    #[derive(Debug, Default)]
+    #[repr(C, align(128))]
+    pub struct LimiterCold {
+        /// The ticket drawn last.
+        pub ticket: U64,
+        /// Per priority: when its front last got on, `sys::clock::now` units.
+        pub progress: [U64; LANES],
+    }
+}
+
+shared_record! {
+    /// The Pacer's hot line.
+    #[derive(Debug, Default)]
+    #[repr(C, align(128))]
+    pub struct PacerHot {
+        /// Nanoseconds between two starts, at least 1.
+        pub interval: U64,
+        /// When the next start is allowed, `sys::clock::now` units.
+        pub next_start: U64,
+        /// Members with somebody in the line. For people; nothing decides by it.
+        pub waiters: I32,
+        /// Bit 0: somebody waits.
+        pub summary: U32,
+        /// No mark is ever set here: nobody passes the line.
+        pub hurry: U32,
+        /// As `SchedulerHot::flags`.
+        pub flags: U32,
+    }
+}
+
+shared_record! {
+    /// What the Pacer touches only when somebody waits.
+    #[derive(Debug, Default)]
+    #[repr(C, align(128))]
+    pub struct PacerCold {
+        /// The ticket drawn last.
+        pub ticket: U64,
+    }
+}
+
+shared_record! {
+    /// Where a member stands in a lane of a line.
     #[derive(Debug, Default)]
     #[repr(C, align(64))]
     pub struct Place {
@@ -69,8 +133,8 @@ shared_record! {
         pub state: U64,
         /// When it was taken, `sys::clock::now` units.
         pub since: U64,
-        /// Generation of the member that stands here.
-        pub generation: U32,
+        /// Who stands here: generation << 32 | member + 1. The Pacer's are nobody's (0) until somebody takes them.
+        pub owner: U64,
         /// Slots (tokens) wanted.
         pub amount: U32,
         /// What the handle adds to the segment's target; 2147483647 is nothing.

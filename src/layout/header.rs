@@ -13,10 +13,26 @@ pub const FORMAT: u32 = 1;
 /// Written as an integer; reads otherwise on a machine of another byte order.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
-/// Bits of `Header::gates`.
-pub mod gate {
-    /// The segment has a Scheduler.
-    pub const SCHEDULER: u32 = 1;
+/// A gate of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gate {
+    /// How many at once.
+    Scheduler,
+    /// Tokens per second.
+    Limiter,
+    /// How far apart.
+    Pacer,
+}
+
+impl Gate {
+    /// All there are.
+    pub(crate) const ALL: [Gate; 3] = [Gate::Scheduler, Gate::Limiter, Gate::Pacer];
+
+    /// Its bit of `Header::gates`.
+    pub(crate) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
 }
 
 shared_record! {
@@ -40,7 +56,7 @@ shared_record! {
         pub records: U32,
         /// Waiting places of the Pacer.
         pub max_waiting: U32,
-        /// Which gates exist, bits of [`gate`].
+        /// Which gates exist, see [`Gate`].
         pub gates: U32,
         /// Random, so that a copy or a new life under the same name can be told apart.
         pub id: [U64; 2],

@@ -1,6 +1,6 @@
 //! The roster's and the ledger's records.
 
-use super::LANES;
+use super::{Gate, LANES};
 #[cfg(not(shmsched_loom))]
 use crate::sys::mapping::shared_record;
 #[cfg(shmsched_loom)]
@@ -61,17 +61,51 @@ shared_record! {
         pub reserved3: [U64; real(14)],
         /// The Scheduler's queue.
         pub scheduler: GateCounters,
-        /// The Limiter's queue (reserved).
+        /// The Limiter's queue.
         #[cfg(not(shmsched_loom))]
         pub limiter: GateCounters,
-        /// The Limiter's forced admissions (reserved).
+        /// The Limiter's admissions into debt, per priority.
         pub forced: [U64; real(LANES)],
-        /// The Pacer's queue (reserved): deferred, completed, cancelled, lost, rejected.
+        /// The Pacer's queue: deferred, completed, cancelled, lost, rejected.
         pub pacer: [U64; real(5)],
         /// Wait times of the gates and hold times, log scale (reserved).
         pub histograms: [U32; real(128)],
         /// To a multiple of 128.
         pub reserved4: [U64; real(12)],
+    }
+}
+
+/// Which word of [`Member::pacer`] counts the callers refused because the queue was full.
+pub const REJECTED: usize = 4;
+
+impl GateCounters {
+    /// Deferred, completed, cancelled and lost of a lane.
+    pub fn of(&self, lane: usize) -> [&U64; 4] {
+        let sets = [&self.deferred, &self.completed, &self.cancelled, &self.lost];
+        sets.map(|set| &set[lane])
+    }
+}
+
+impl Member {
+    /// Deferred, completed, cancelled and lost of a gate's lane. `None`: no such lane.
+    pub fn queue(&self, gate: Gate, lane: usize) -> Option<[&U64; 4]> {
+        match gate {
+            Gate::Scheduler => (lane < LANES).then(|| self.scheduler.of(lane)),
+            #[cfg(not(shmsched_loom))]
+            Gate::Limiter => (lane < LANES).then(|| self.limiter.of(lane)),
+            #[cfg(shmsched_loom)]
+            Gate::Limiter => None,
+            Gate::Pacer => match &self.pacer[..] {
+                [a, b, c, d, ..] if lane == 0 => Some([a, b, c, d]),
+                _ => None,
+            },
+        }
+    }
+
+    /// Those of all lanes of all gates.
+    pub fn queues(&self) -> impl Iterator<Item = [&U64; 4]> {
+        let lanes = move |gate| (0..LANES).filter_map(move |lane| self.queue(gate, lane));
+        Gate::ALL.into_iter().flat_map(lanes)
     }
 }
 
@@ -90,9 +124,9 @@ shared_record! {
         pub released: U64,
         /// Slots of the dead given back.
         pub reclaimed: U64,
-        /// Tokens debited (reserved).
+        /// Tokens taken, less those given back.
         pub consumed: U64,
-        /// Starts (reserved).
+        /// Starts.
         pub started: U64,
         /// To the next line.
         pub reserved: [U64; real(9)],

@@ -4,16 +4,16 @@
 //! 0x0000  header            256 bytes   written once, before the file appears under its name
 //! 0x0100  scheduler, hot    128 bytes   the words every acquire and release touches
 //! 0x0180  scheduler, cold   128 bytes   estate, ticket counter, configured settings, high-water marks
-//! 0x0200  limiter, hot and cold   256 bytes   (reserved)
-//! 0x0300  pacer, hot and cold     256 bytes   (reserved)
+//! 0x0200  limiter, hot and cold   256 bytes
+//! 0x0300  pacer, hot and cold     256 bytes
 //! 0x0400  pressure of the gates   1024 bytes  (reserved)
 //! 0x0800  reserved                2048 bytes
-//! 0x1000  bit sets of the line: scheduler 7 x W words, limiter 7 x W (reserved), pacer P (reserved)
+//! 0x1000  bit sets of the line: scheduler 7 x W words, limiter 7 x W, pacer P
 //!         roster                  1408 bytes a member
 //!         records                 128 bytes each: one per member, then those leased to threads
 //!         places, scheduler       64 bytes each, 7 a member
-//!         places, limiter         64 bytes each, 7 a member (reserved)
-//!         places, pacer           64 bytes each, members + max_waiting (reserved)
+//!         places, limiter         64 bytes each, 7 a member
+//!         places, pacer           64 bytes each, members + max_waiting
 //! ```
 //!
 //! W is `members / 64`, P is `(members + max_waiting) / 64`, both rounded up. Every part starts at a multiple of 128.
@@ -24,10 +24,13 @@ mod header;
 mod ledger;
 mod map;
 
-pub use gates::{Place, SchedulerCold, SchedulerHot};
-pub use header::{Checked, FORMAT, Geometry, Header, Unusable, gate, put_bytes};
-pub use ledger::{Member, Record};
-pub use map::{HEADER_AT, Map, SCHEDULER_COLD_AT, SCHEDULER_HOT_AT};
+pub use gates::{LimiterCold, LimiterHot, PacerCold, PacerHot, Place, SchedulerCold, SchedulerHot};
+pub use header::{Checked, FORMAT, Gate, Geometry, Header, Unusable, put_bytes};
+pub use ledger::{Member, REJECTED, Record};
+pub use map::{
+    HEADER_AT, LIMITER_COLD_AT, LIMITER_HOT_AT, Map, PACER_COLD_AT, PACER_HOT_AT,
+    SCHEDULER_COLD_AT, SCHEDULER_HOT_AT,
+};
 
 /// Priorities, and so lanes of the Scheduler's and the Limiter's line.
 pub const LANES: usize = 7;

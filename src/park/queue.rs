@@ -1,36 +1,41 @@
-//! A member's own waiters, first come first served within a lane.
+//! A member's own waiters, first come first served within a post.
 
-use super::waiter::Waiter;
-use crate::layout::LANES;
+use super::Post;
+use super::waiter::{Nudge, Waiter};
+use crate::layout::Gate;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The waiters of one member.
 #[derive(Default)]
 pub struct Queue {
-    lanes: [VecDeque<Arc<Waiter>>; LANES],
+    posts: [VecDeque<Arc<Waiter>>; Post::COUNT],
     /// No deadline of a task lies before this; `None`: there is none.
     pub earliest: Option<u64>,
     /// Set once: nobody may join any more.
     pub shut: bool,
+    /// Callbacks of the Limiter that wait or run.
+    pub callbacks: u64,
+    /// To wake once nobody waits at the Limiter and no callback of it is left.
+    pub draining: Vec<Nudge>,
 }
 
 impl Queue {
-    /// Who acts for the member in this lane: the first that was not passed over, else the first.
-    pub fn first(&self, lane: usize) -> Option<&Arc<Waiter>> {
-        let lane = &self.lanes[lane];
-        lane.iter()
+    /// Who acts for the member at this post: the first that was not passed over, else the first.
+    pub fn first(&self, post: Post) -> Option<&Arc<Waiter>> {
+        let post = &self.posts[post.index()];
+        post.iter()
             .find(|waiter| waiter.passed.peek() == 0)
-            .or(lane.front())
+            .or(post.front())
     }
 
     /// Whether this waiter acts for the member.
     pub fn is_first(&self, waiter: &Arc<Waiter>) -> bool {
-        self.first(waiter.lane)
+        self.first(waiter.post)
             .is_some_and(|first| Arc::ptr_eq(first, waiter))
     }
 
-    /// Joins at the end of its lane.
+    /// Joins at the end of its post.
     pub fn push(&mut self, waiter: Arc<Waiter>) {
         if let (Some(deadline), false) = (waiter.deadline, waiter.is_thread()) {
             self.earliest = Some(
@@ -38,31 +43,55 @@ impl Queue {
                     .map_or(deadline, |earliest| earliest.min(deadline)),
             );
         }
-        self.lanes[waiter.lane].push_back(waiter);
+        self.posts[waiter.post.index()].push_back(waiter);
     }
 
     /// Takes a waiter out, wherever it stands. `false` if it was not there.
     pub fn remove(&mut self, waiter: &Arc<Waiter>) -> bool {
-        let lane = &mut self.lanes[waiter.lane];
+        let post = &mut self.posts[waiter.post.index()];
         // Those that leave mostly stand at the front.
-        match lane.iter().position(|other| Arc::ptr_eq(other, waiter)) {
-            Some(at) => lane.remove(at).is_some(),
+        match post.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+            Some(at) => post.remove(at).is_some(),
             None => false,
         }
     }
 
-    /// How many wait in a lane.
-    pub fn len(&self, lane: usize) -> usize {
-        self.lanes[lane].len()
+    /// How many wait at a post.
+    pub fn len(&self, post: Post) -> usize {
+        self.posts[post.index()].len()
     }
 
-    /// Takes everybody out.
-    pub fn drain(&mut self) -> Vec<Arc<Waiter>> {
-        self.earliest = None;
-        self.lanes
-            .iter_mut()
-            .flat_map(|lane| lane.drain(..))
+    /// Takes everybody of a gate out.
+    pub fn drain(&mut self, gate: Gate) -> Vec<Arc<Waiter>> {
+        let posts = Post::of(gate);
+        posts
+            .flat_map(|post| std::mem::take(&mut self.posts[post.index()]))
             .collect()
+    }
+
+    /// Who waits for the Limiter to have nobody left, if that is so now.
+    pub fn drained(&mut self) -> Vec<Nudge> {
+        match self.is_drained() {
+            true => std::mem::take(&mut self.draining),
+            false => Vec::new(),
+        }
+    }
+
+    /// Wakes whoever waits for that, once.
+    pub fn tell_when_drained(&mut self, nudge: Nudge) {
+        let known = self.draining.iter().any(|known| match (known, &nudge) {
+            (Nudge::Task(known), Nudge::Task(new)) => known.will_wake(new),
+            (Nudge::Thread(known), Nudge::Thread(new)) => known.id() == new.id(),
+            _ => false,
+        });
+        if !known {
+            self.draining.push(nudge);
+        }
+    }
+
+    /// Nobody waits at the Limiter, and every callback of it has run.
+    pub fn is_drained(&self) -> bool {
+        self.callbacks == 0 && Post::of(Gate::Limiter).all(|post| self.len(post) == 0)
     }
 
     /// The tasks and callbacks whose deadline has passed; also finds the next deadline.
@@ -73,7 +102,7 @@ impl Queue {
         let mut expired = Vec::new();
         self.earliest = None;
         for waiter in self
-            .lanes
+            .posts
             .iter()
             .flatten()
             .filter(|waiter| !waiter.is_thread())

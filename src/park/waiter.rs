@@ -1,8 +1,10 @@
 //! One caller that waits, as its own process sees it.
 
+use super::Post;
 use crate::protocol::line::Seat;
 use crate::sys::mutex::Mutex;
 use crate::words::U32;
+use std::sync::Arc;
 use std::task::Waker;
 use std::thread::Thread;
 
@@ -33,9 +35,9 @@ pub enum Fate {
 /// What a caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// Priority index.
-    pub lane: usize,
-    /// Slots wanted.
+    /// Where.
+    pub post: Post,
+    /// Slots or tokens wanted.
     pub amount: u32,
     /// What the handle adds to the segment's target.
     pub bound: u32,
@@ -45,14 +47,16 @@ pub struct Wish {
 
 /// One caller in its process's queue.
 pub struct Waiter {
-    /// Slots wanted.
+    /// Slots or tokens wanted.
     pub amount: u32,
     /// What the handle adds to the segment's target.
     pub bound: u32,
     /// The handle's own overall limit.
     pub ceiling: u32,
-    /// Priority index.
-    pub lane: usize,
+    /// Where it waits.
+    pub post: Post,
+    /// Its own place in the Pacer's line; elsewhere the place is its member's.
+    pub spot: u32,
     /// Since when.
     pub since: u64,
     /// Until when, `sys::clock::now` units.
@@ -64,29 +68,41 @@ pub struct Waiter {
     pub called: U32,
     /// A task that did not come for its turn within the grace: the next of its process goes first, until it is polled.
     pub passed: U32,
+    /// Of a child's Limiter: who waits for it at the parent.
+    pub upper: Mutex<Option<Arc<Waiter>>>,
+    /// 1 while that one has not been called.
+    pub held: U32,
 }
 
 impl Waiter {
     /// A caller that begins to wait.
     pub fn new(kind: Kind, wish: Wish, since: u64, deadline: Option<u64>) -> Waiter {
+        Waiter::at(0, kind, wish, since, deadline)
+    }
+
+    /// One with a place of its own.
+    pub fn at(spot: u32, kind: Kind, wish: Wish, since: u64, deadline: Option<u64>) -> Waiter {
         let Wish {
-            lane,
+            post,
             amount,
             bound,
             ceiling,
         } = wish;
-        let [fate, called, passed] = [const { U32::new(0) }; 3];
+        let [fate, called, passed, held] = [const { U32::new(0) }; 4];
         Waiter {
             amount,
             bound,
             ceiling,
-            lane,
+            post,
+            spot,
             since,
             deadline,
             kind,
             fate,
             called,
             passed,
+            upper: Mutex::new(None),
+            held,
         }
     }
 
@@ -142,6 +158,8 @@ pub enum Nudge {
     Thread(Thread),
     /// Wake.
     Task(Waker),
+    /// What is to be done beside.
+    Then(Box<dyn FnOnce() + Send + Sync>),
 }
 
 impl Nudge {
@@ -151,6 +169,7 @@ impl Nudge {
             Nudge::Nobody => {}
             Nudge::Thread(thread) => thread.unpark(),
             Nudge::Task(waker) => waker.wake(),
+            Nudge::Then(job) => job(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The line: where those who must wait stand in order. One way to wait for every gate.
 //!
-//! A member has one place per lane (priority); behind it stands the member's own queue, in process memory. A place:
+//! In the Scheduler's and the Limiter's line a member has one place per lane (priority), and behind it stands the
+//! member's own queue, in process memory. In the Pacer's, of one lane, every caller has a place, which it takes and gives
+//! up. A place is named by its spot (there the member's slot, here its number) and its lane:
 //!
 //! | word | who writes | when |
 //! |---|---|---|
@@ -16,7 +18,7 @@
 //! (who leaves clears its place, then reads RUNNING, since a releaser that still saw it called woke nobody),
 //! `summary` (who clears a bit of SUMMARY reads the set again; who joins sets its bit before SUMMARY).
 
-use super::roster::Status;
+use super::roster::{Owner, Status};
 use crate::layout::{LANES, Member, Place};
 use crate::words::{I32, U32, U64};
 
@@ -138,6 +140,8 @@ pub struct Seat {
 /// One taken place, as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// Which place of the lane.
+    pub spot: u32,
     /// Member slot.
     pub member: u32,
     /// Its generation.
@@ -165,20 +169,24 @@ pub struct Line<'a> {
     pub waiters: &'a I32,
     /// Last ticket drawn.
     pub ticket: &'a U64,
-    /// [`LANES`] bit sets over the members.
+    /// How many lanes.
+    pub lanes: usize,
+    /// As many bit sets over the spots.
     pub bits: &'a [U64],
     /// Words of one bit set.
     pub words: usize,
-    /// Member x [`LANES`] + lane.
+    /// Spot x lanes + lane.
     pub places: &'a [Place],
+    /// Spots are members, not callers.
+    pub by_member: bool,
     /// All member slots.
     pub roster: &'a [Member],
 }
 
 impl<'a> Line<'a> {
-    /// The place of a member in a lane.
-    pub fn place(&self, member: u32, lane: usize) -> Option<&'a Place> {
-        self.places.get(member as usize * LANES + lane)
+    /// The place of a spot in a lane.
+    pub fn place(&self, spot: u32, lane: usize) -> Option<&'a Place> {
+        self.places.get(spot as usize * self.lanes + lane)
     }
 
     fn set(&self, lane: usize) -> &'a [U64] {
@@ -187,10 +195,9 @@ impl<'a> Line<'a> {
             .unwrap_or(&[])
     }
 
-    /// Takes the member's place with a new ticket, or a new ticket for the place it has. Only the owner, one thread
-    /// at a time. The caller looks for room afterwards.
-    pub fn join(&self, member: u32, generation: u32, lane: usize, seat: Seat) {
-        let Some(place) = self.place(member, lane) else {
+    /// Stands in a place with a new ticket. Only the owner, one thread at a time. The caller looks for room afterwards.
+    pub fn join(&self, spot: u32, owner: Owner, lane: usize, seat: Seat) {
+        let Some(place) = self.place(spot, lane) else {
             return;
         };
         place.ticket.swap(0); // readers of the old seat notice: they read the ticket again
@@ -198,48 +205,48 @@ impl<'a> Line<'a> {
         place.bound.poke(seat.bound);
         place.ceiling.poke(seat.ceiling);
         place.since.poke(seat.since);
-        place.generation.poke(generation);
+        place.owner.poke(owner.word());
         let ticket = self.ticket.add(1).wrapping_add(1).max(1);
         place
             .state
             .swap(State::new(Doing::Asleep, ticket, false, 0).0);
         place.ticket.put(ticket);
-        self.announce(member, lane);
+        self.announce(spot, lane);
     }
 
-    /// Sets the member's bit and the lane's. Joining does, and every waiter again at each timer, since a cleaner or a
+    /// Sets the place's bit and the lane's. Joining does, and every waiter again at each timer, since a cleaner or a
     /// leaver that died half-way may have taken them away.
-    pub fn announce(&self, member: u32, lane: usize) {
-        if let Some(word) = self.set(lane).get(member as usize / 64) {
-            word.set_bits(1 << (member % 64)); // pairs: summary, line-free
+    pub fn announce(&self, spot: u32, lane: usize) {
+        if let Some(word) = self.set(lane).get(spot as usize / 64) {
+            word.set_bits(1 << (spot % 64)); // pairs: summary, line-free
         }
         self.summary.set_bits(1 << lane); // pair: line-free
     }
 
     /// Whether the bits of a place are as [`Line::announce`] sets them.
-    pub fn is_announced(&self, member: u32, lane: usize) -> bool {
+    pub fn is_announced(&self, spot: u32, lane: usize) -> bool {
         self.summary.get() & 1 << lane != 0
             && self
                 .set(lane)
-                .get(member as usize / 64)
-                .is_some_and(|word| word.get() & 1 << (member % 64) != 0)
+                .get(spot as usize / 64)
+                .is_some_and(|word| word.get() & 1 << (spot % 64) != 0)
     }
 
     /// Gives the member's place up. The caller looks for room afterwards: a turn that it was called for, or room that
     /// a releaser left to it, is somebody else's now.
-    pub fn leave(&self, member: u32, generation: u32, lane: usize) {
-        let Some(place) = self.place(member, lane) else {
+    pub fn leave(&self, spot: u32, generation: u32, lane: usize) {
+        let Some(place) = self.place(spot, lane) else {
             return;
         };
         place.ticket.swap(0); // pair: line-leave
         place.watching.poke(0);
-        self.unmark(member, generation, lane);
-        self.unset(member, lane);
+        self.unmark(spot, generation, lane);
+        self.unset(spot, lane);
     }
 
-    fn unset(&self, member: u32, lane: usize) {
-        if let Some(word) = self.set(lane).get(member as usize / 64) {
-            word.clear_bits(1 << (member % 64));
+    fn unset(&self, spot: u32, lane: usize) {
+        if let Some(word) = self.set(lane).get(spot as usize / 64) {
+            word.clear_bits(1 << (spot % 64));
         }
         self.clear_if_empty(lane);
     }
@@ -261,29 +268,51 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Members with a bit set but nobody in the place: they are joining or leaving, or died at it.
+    /// Members of places whose bit is set though nobody stands there: they are joining or leaving, or died at it.
     pub fn half_left(&self) -> Vec<u32> {
         let mut members = Vec::new();
-        for lane in 0..LANES {
-            for (at, word) in self.set(lane).iter().enumerate() {
-                let mut bits = word.get();
-                while bits != 0 {
-                    let member = at as u32 * 64 + bits.trailing_zeros();
-                    bits &= bits - 1;
-                    let empty = |place: &Place| place.ticket.get() == 0;
-                    if self.place(member, lane).is_some_and(empty) {
-                        members.push(member);
-                    }
+        for lane in 0..self.lanes {
+            for spot in self.taken(lane) {
+                let empty = |place: &&Place| place.ticket.get() == 0;
+                if let Some(place) = self.place(spot, lane).filter(empty) {
+                    members.extend(self.whose(spot, place).map(|owner| owner.member));
                 }
             }
         }
         members
     }
 
+    /// The spots of a lane whose bit is set.
+    fn taken(&self, lane: usize) -> impl Iterator<Item = u32> {
+        let words = self.set(lane).iter().enumerate();
+        words.flat_map(|(at, word)| {
+            let mut bits = word.get();
+            std::iter::from_fn(move || {
+                (bits != 0).then(|| {
+                    let spot = at as u32 * 64 + bits.trailing_zeros();
+                    bits &= bits - 1;
+                    spot
+                })
+            })
+        })
+    }
+
+    /// Whose a place is: of a member's own, the member's slot is beyond doubt.
+    fn whose(&self, spot: u32, place: &Place) -> Option<Owner> {
+        let owner = Owner::read(place.owner.get());
+        match self.by_member {
+            true => Some(Owner {
+                member: spot,
+                generation: owner.map_or(0, |owner| owner.generation),
+            }),
+            false => owner,
+        }
+    }
+
     /// Clears the bits of SUMMARY whose set is empty: a leaver died between the two.
     pub fn tidy_summary(&self) {
         let summary = self.summary.get();
-        for lane in (0..LANES).filter(|lane| summary & 1 << lane != 0) {
+        for lane in (0..self.lanes).filter(|lane| summary & 1 << lane != 0) {
             self.clear_if_empty(lane);
         }
     }
@@ -294,28 +323,69 @@ impl<'a> Line<'a> {
 
     /// Clears what a GONE member left in the line. Idempotent.
     pub fn absent(&self, member: u32, generation: u32) {
-        for lane in 0..LANES {
-            let Some(place) = self.place(member, lane) else {
-                return;
-            };
-            self.unmark(member, generation, lane);
-            let ticket = place.ticket.get();
-            if ticket != 0 && place.generation.get() == generation {
-                let _ = place.ticket.replace(ticket, 0);
+        let owner = Owner { member, generation };
+        if self.by_member {
+            for lane in 0..self.lanes {
+                self.unmark(member, generation, lane);
+                self.vacate(member, lane, owner);
             }
-            let marked = self
-                .set(lane)
-                .get(member as usize / 64)
-                .is_some_and(|w| w.get() & 1 << (member % 64) != 0);
-            if marked {
-                self.unset(member, lane);
+        } else {
+            for spot in 0..self.places.len() as u32 {
+                self.vacate(spot, 0, owner);
             }
         }
     }
 
+    /// Nobody of this owner stands in this place any more, and a place that is taken is nobody's.
+    fn vacate(&self, spot: u32, lane: usize, owner: Owner) {
+        let Some(place) = self.place(spot, lane) else {
+            return;
+        };
+        let its = place.owner.get() == owner.word();
+        let ticket = place.ticket.get();
+        if ticket != 0 && its {
+            let _ = place.ticket.replace(ticket, 0);
+        }
+        let marked = self
+            .set(lane)
+            .get(spot as usize / 64)
+            .is_some_and(|w| w.get() & 1 << (spot % 64) != 0);
+        if marked && (its || self.by_member) {
+            self.unset(spot, lane);
+        }
+        if its && !self.by_member {
+            let _ = place.owner.replace(owner.word(), 0); // last: then it is somebody else's
+        }
+    }
+
+    /// Takes a free place among `spots` for a caller, who joins it then. `None`: all are taken.
+    pub fn take_spot(&self, spots: std::ops::Range<u32>, owner: Owner) -> Option<u32> {
+        spots.into_iter().find(|spot| {
+            self.place(*spot, 0).is_some_and(|place| {
+                place.owner.peek() == 0 && place.owner.replace(0, owner.word()).is_ok()
+            })
+        })
+    }
+
+    /// Gives a place up that [`Line::take_spot`] took, after [`Line::leave`].
+    pub fn free_spot(&self, spot: u32, owner: Owner) {
+        if let Some(place) = self.place(spot, 0) {
+            let _ = place.owner.replace(owner.word(), 0);
+        }
+    }
+
+    /// The members that have a place, in line or about to be: whom to ask about before a refusal for want of places.
+    pub fn owners(&self) -> Vec<u32> {
+        let owners = self
+            .places
+            .iter()
+            .map(|place| Owner::read(place.owner.get()));
+        owners.flatten().map(|owner| owner.member).collect()
+    }
+
     /// The owner goes (back) to sleep, before it looks for room. Returns what it was doing.
-    pub fn settle(&self, member: u32, lane: usize) -> State {
-        let Some(place) = self.place(member, lane) else {
+    pub fn settle(&self, spot: u32, lane: usize) -> State {
+        let Some(place) = self.place(spot, lane) else {
             return State(0);
         };
         let ticket = place.ticket.peek();
@@ -327,15 +397,15 @@ impl<'a> Line<'a> {
     }
 
     /// The owner takes a settling back that took a call away from it, since the turn is for somebody else of it.
-    pub fn recall(&self, member: u32, lane: usize, was: State) {
-        if let Some(place) = self.place(member, lane) {
+    pub fn recall(&self, spot: u32, lane: usize, was: State) {
+        if let Some(place) = self.place(spot, lane) {
             place.state.swap(was.0);
         }
     }
 
     /// Calls a place that is asleep. `true` if this call did it; the caller rings its member then.
     pub fn call(&self, entry: &Entry, drawn: bool, ms: u32) -> bool {
-        let Some(place) = self.place(entry.member, entry.lane) else {
+        let Some(place) = self.place(entry.spot, entry.lane) else {
             return false;
         };
         let called = State::new(Doing::Called, entry.ticket, drawn, ms);
@@ -344,7 +414,7 @@ impl<'a> Line<'a> {
 
     /// Passes over a place that was called and kept silent.
     pub fn lapse(&self, entry: &Entry, ms: u32) -> bool {
-        let Some(place) = self.place(entry.member, entry.lane) else {
+        let Some(place) = self.place(entry.spot, entry.lane) else {
             return false;
         };
         let lapsed = State::new(Doing::Lapsed, entry.ticket, false, ms);
@@ -361,26 +431,20 @@ impl<'a> Line<'a> {
     pub fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         let summary = self.summary.get();
-        for lane in (0..LANES).rev().filter(|lane| summary & 1 << lane != 0) {
+        let lanes = (0..self.lanes).rev();
+        for lane in lanes.filter(|lane| summary & 1 << lane != 0) {
             let from = entries.len();
-            for (at, word) in self.set(lane).iter().enumerate() {
-                let mut bits = word.get();
-                while bits != 0 {
-                    let member = at as u32 * 64 + bits.trailing_zeros();
-                    bits &= bits - 1;
-                    entries.extend(self.read(member, lane));
-                }
-            }
+            entries.extend(self.taken(lane).filter_map(|spot| self.read(spot, lane)));
             entries[from..].sort_unstable_by_key(|entry: &Entry| entry.ticket);
         }
         entries
     }
 
     /// One place, if a LIVE member stands there.
-    pub fn read(&self, member: u32, lane: usize) -> Option<Entry> {
-        let place = self.place(member, lane)?;
+    pub fn read(&self, spot: u32, lane: usize) -> Option<Entry> {
+        let place = self.place(spot, lane)?;
         let ticket = place.ticket.get();
-        let generation = place.generation.get();
+        let Owner { member, generation } = self.whose(spot, place)?;
         if ticket == 0
             || !Status(self.roster.get(member as usize)?.status.get()).is_live(generation)
         {
@@ -396,6 +460,7 @@ impl<'a> Line<'a> {
         let watching = place.watching.get() != 0;
         let same = place.ticket.get() == ticket && state.is_for(ticket);
         same.then_some(Entry {
+            spot,
             member,
             generation,
             lane,
@@ -446,7 +511,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Writes WAITERS anew: how many members stand in line. Whoever stores last has read the final sets.
+    /// Writes WAITERS anew: how many members (of the Pacer: callers) stand in line. Whoever stores last has read the final sets.
     pub fn recount(&self) {
         for _ in 0..4 {
             let count = self.members_in_line();
@@ -464,7 +529,7 @@ impl<'a> Line<'a> {
             return 0;
         }
         let word = |at: usize| {
-            (0..LANES)
+            (0..self.lanes)
                 .filter(|lane| summary & 1 << lane != 0)
                 .fold(0, |bits, lane| {
                     bits | self.set(lane).get(at).map_or(0, |word| word.get())

@@ -12,10 +12,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bucket;
 pub mod ledger;
+pub mod limiter;
 pub mod line;
+pub mod pacer;
 pub mod roster;
 pub mod scheduler;
+pub mod turn;
 
 /// Whether the named step is left out: only in a model run that must then fail (`scripts/loom`).
 #[inline(always)]

@@ -10,7 +10,7 @@
 //! member carries its generation.
 
 use super::line::Line;
-use crate::layout::{LANES, Member, Record};
+use crate::layout::{Member, Record};
 use crate::words::U64;
 
 /// generation << 32 | state.
@@ -108,18 +108,17 @@ pub fn clean<'a>(
     member: &Member,
     generation: u32,
     records: impl Iterator<Item = &'a Record>,
-    line: &Line<'_>,
+    lines: &[Line<'_>],
 ) {
     if Status(member.status.get()).gone() != Some(generation) {
         return;
     }
-    line.absent(index, generation);
-    for lane in 0..LANES {
-        let counters = &member.scheduler;
-        let settled = counters.completed[lane]
-            .get()
-            .wrapping_add(counters.cancelled[lane].get());
-        counters.lost[lane].put(counters.deferred[lane].get().wrapping_sub(settled));
+    for line in lines {
+        line.absent(index, generation);
+    }
+    for [deferred, completed, cancelled, lost] in member.queues() {
+        let settled = completed.get().wrapping_add(cancelled.get());
+        lost.put(deferred.get().wrapping_sub(settled));
     }
     let owner = Owner {
         member: index,

@@ -20,6 +20,12 @@ struct World {
     places: Vec<Place>,
 }
 
+/// The first generation of a member.
+fn owner(member: u32) -> Owner {
+    let generation = 1;
+    Owner { member, generation }
+}
+
 fn member() -> Member {
     Member {
         status: U64::new(0),
@@ -75,9 +81,11 @@ impl World {
             hurry: &self.hot.hurry,
             waiters: &self.hot.waiters,
             ticket: &self.ticket,
+            lanes: LANES,
             bits: &self.bits,
             words: 1,
             places: &self.places,
+            by_member: true,
             roster: &self.roster,
         }
     }
@@ -107,7 +115,7 @@ impl World {
             ceiling: u32::MAX,
             since: 0,
         };
-        self.line().join(member, 1, lane, seat);
+        self.line().join(member, owner(member), lane, seat);
     }
 
     /// Who is rung by an advance at `ms` (and the same in ns).
@@ -252,7 +260,13 @@ fn cleaning_frees_the_slot_and_its_records_and_may_be_done_again() {
         "a GONE member's place is absent at once"
     );
     for _ in 0..2 {
-        roster::clean(0, &world.roster[0], 1, world.records.iter(), &world.line());
+        roster::clean(
+            0,
+            &world.roster[0],
+            1,
+            world.records.iter(),
+            &[world.line()],
+        );
     }
     assert!(Status(world.roster[0].status.get()).is_free());
     assert_eq!(
@@ -375,6 +389,7 @@ fn entry(member: u32, lane: usize, ticket: u64, amount: u32, bound: u32) -> Entr
         since: 0,
     };
     Entry {
+        spot: member,
         member,
         generation: 1,
         lane,
@@ -567,7 +582,7 @@ proptest! {
             }
         }
         let watching = entries.iter().filter(|entry| entry.state.doing() != Doing::Lapsed).count();
-        prop_assert_eq!(plan.watchers.iter().flatten().count(), watching.min(2));
+        prop_assert_eq!(plan.watchers.len(), watching.min(2));
     }
 
     /// Random takes, gives, deaths and looks over many members: RUNNING is always what the living hold, the estate and

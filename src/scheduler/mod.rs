@@ -1,11 +1,8 @@
 //! The Scheduler: how many things run at once, over all processes that share a segment.
 
-mod future;
-pub(crate) mod helper;
-mod jobs;
 mod permit;
 mod stats;
-mod wait;
+mod turn;
 
 pub use permit::{OwnedPermit, Permit};
 pub use stats::{QueueStats, SharedStats, Stats};
@@ -14,19 +11,19 @@ use crate::Priority;
 use crate::concurrency::Concurrency;
 use crate::deadline::Deadline;
 use crate::error::{AcquireError, CreateError, NothingHeld, TryAcquireError};
-use crate::layout::{LANES, Record, SchedulerHot};
-use crate::park::waiter::{Job, Kind, Waiter, Wish};
+use crate::layout::{Gate, LANES, Record, SchedulerHot};
+use crate::park::Post;
+use crate::park::waiter::{Job, Wish};
 use crate::protocol::ledger;
 use crate::protocol::scheduler::{Limits, fast_bound};
-use crate::segment::attachment::{Attachment, Parts, state};
-use crate::segment::{Handle, Scope, create};
+use crate::segment::attachment::{Attachment, state};
+use crate::segment::{Handle, Scope, local};
+use crate::settings::Settings;
 use crate::sys::mapping::Lent;
-use crate::sys::mutex::Mutex;
-use crate::sys::{clock, fork, membarrier};
-use future::Taking;
+use crate::waiting::Ask;
+use crate::waiting::future::Taking;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use wait::Attempt;
 
 /// Hands out slots, the most urgent waiter of any process first, within a priority in order of arrival.
 ///
@@ -107,23 +104,8 @@ impl Scheduler {
     ///
     /// [`CreateError::Invalid`], or the system has no memory.
     pub fn local(concurrency: impl Into<Concurrency>) -> Result<Scheduler, CreateError> {
-        membarrier::register()?;
-        let (views, checked) = create::local(&concurrency.into())?;
-        views.cold.members_high.put(1);
-        let generation = crate::protocol::roster::claim(&views.roster[0]).unwrap_or(1);
-        let parts = Parts {
-            views,
-            location: None,
-            checked,
-            me: 0,
-            generation,
-            files: None,
-            watch: None,
-        };
-        let attachment = Attachment::new(parts);
-        let aware: Arc<dyn fork::ForkAware> = attachment.clone();
-        fork::register(Arc::downgrade(&aware));
-        Ok(Scheduler::shared(Arc::new(Handle { attachment })))
+        let settings = Settings::new().concurrency(concurrency);
+        Ok(Scheduler::shared(local(settings, None)?))
     }
 
     /// A handle of the same member with targets and a `max` of its own, resolved as the segment's are and never above
@@ -144,9 +126,10 @@ impl Scheduler {
         &self.handle.attachment
     }
 
-    pub(crate) fn wish(&self, lane: usize, amount: u32) -> Wish {
+    fn wish(&self, lane: usize, amount: u32) -> Wish {
+        let gate = Gate::Scheduler;
         Wish {
-            lane,
+            post: Post { gate, lane },
             amount,
             bound: self.bounds[lane],
             ceiling: self.max,
@@ -195,7 +178,7 @@ impl Scheduler {
 
     #[cold]
     fn take_slow(&self, lane: usize, slots: u32) -> Result<bool, AcquireError> {
-        if let Some(failure) = self.attachment().failure() {
+        if let Some(failure) = self.attachment().failure_at(Gate::Scheduler) {
             return Err(failure);
         }
         if self.max == 0 {
@@ -210,7 +193,7 @@ impl Scheduler {
         if slots == 0 {
             return Ok(true);
         }
-        self.attachment().take_now(self.wish(lane, slots))
+        self.attachment().take_slots_now(self.wish(lane, slots))
     }
 
     /// Gives slots back and calls who is next. Never fails.
@@ -231,19 +214,12 @@ impl Scheduler {
         attachment.give_slow(slots);
     }
 
-    /// One more try before a refusal: not on the account of a dead one, nor of a stopped one whose turn it is.
-    pub(crate) fn take_at_last(&self, lane: usize, slots: u32) -> Result<bool, AcquireError> {
-        self.attachment().look_if_stale();
-        self.attachment().advance(None, None);
-        self.take_now(lane, slots)
-    }
-
     fn try_take(&self, slots: u32, priority: Priority) -> Result<(), TryAcquireError> {
         let lane = priority.index();
         if self.take_now(lane, slots)? {
             return Ok(());
         }
-        if self.take_at_last(lane, slots)? {
+        if Slots(self, lane, slots).take_at_last()? {
             return Ok(());
         }
         Err(TryAcquireError::NoPermits)
@@ -254,8 +230,8 @@ impl Scheduler {
         if self.take_now(lane, slots)? {
             return Ok(());
         }
-        self.attachment()
-            .wait_here(self.wish(lane, slots), stamp(until))
+        let ask = Slots(self, lane, slots);
+        self.attachment().wait_here(&ask, until.stamp())
     }
 
     async fn take(
@@ -264,7 +240,7 @@ impl Scheduler {
         priority: Priority,
         until: Deadline,
     ) -> Result<(), AcquireError> {
-        Taking::new(self, priority.index(), slots, stamp(until)).await
+        Taking::new(Slots(self, priority.index(), slots), until.stamp()).await
     }
 
     /// Takes a slot if one is free for this priority and nobody of this process waits at it (C14, C16). A refusal is
@@ -541,35 +517,7 @@ impl Scheduler {
             let scheduler = Scheduler::bounded(handle, template.0, template.1);
             scheduler.called_back(|| f(value));
         });
-        if attachment.ensure_helper().is_err() {
-            return false;
-        }
-        let kind = Kind::Callback(Mutex::new(Some(job)));
-        let waiter = Arc::new(Waiter::new(kind, self.wish(lane, 1), clock::now(), None));
-        if attachment.enqueue(&waiter).is_err() {
-            return false;
-        }
-        let mut queue = attachment.queue.lock();
-        let first = queue.is_first(&waiter);
-        let got = match first.then(|| attachment.attempt(&mut queue, &waiter)) {
-            Some(Attempt::Got(nudge)) => Some(nudge),
-            _ => None,
-        };
-        drop(queue);
-        match got {
-            Some(nudge) => {
-                nudge.deliver();
-                attachment.settled();
-                Attachment::job_of(&waiter)
-                    .into_iter()
-                    .for_each(|job| attachment.run_job(job));
-            }
-            None if first => {
-                attachment.look_if_stale();
-                attachment.ring_helper();
-            }
-            None => {}
-        }
+        let _ = attachment.enqueue_job(self.wish(lane, 1), job);
         false
     }
 
@@ -606,7 +554,7 @@ impl Scheduler {
 
     /// The configured limit, of the segment and not of this handle (A13); `None` is unlimited (A12).
     pub fn concurrency(&self) -> Option<u32> {
-        if self.attachment().failure() == Some(AcquireError::Forked) {
+        if self.attachment().failure_at(Gate::Scheduler) == Some(AcquireError::Forked) {
             return None;
         }
         u32::try_from(self.attachment().hot().concurrency.get()).ok()
@@ -614,7 +562,7 @@ impl Scheduler {
 
     /// Slots that are free now, under the limit alone; 2147483647 less what runs if unlimited.
     pub fn available_permits(&self) -> u32 {
-        if self.attachment().failure() == Some(AcquireError::Forked) {
+        if self.attachment().failure_at(Gate::Scheduler) == Some(AcquireError::Forked) {
             return 0;
         }
         let hot = self.attachment().hot();
@@ -626,7 +574,7 @@ impl Scheduler {
     pub fn close(&self) {
         let attachment = self.attachment();
         if attachment.state.set_bits(state::CLOSED) & (state::CLOSED | state::FORKED) == 0 {
-            attachment.fail_everybody(false);
+            attachment.fail_everybody(Gate::Scheduler);
         }
     }
 
@@ -645,7 +593,8 @@ impl Scheduler {
         }
         attachment.give_all_back();
         attachment.raw_held.put(0);
-        attachment.shut_down();
+        attachment.fail_everybody(Gate::Scheduler);
+        attachment.ring_helper();
         attachment.advance_after_freeing();
     }
 
@@ -669,8 +618,25 @@ impl std::fmt::Debug for Scheduler {
     }
 }
 
-/// A deadline in the units of the segment's clock.
-fn stamp(until: Deadline) -> Option<u64> {
-    let left = until.remaining()?;
-    Some(clock::now().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)))
+/// What a caller of the Scheduler asks for: slots, in a lane.
+struct Slots<'a>(&'a Scheduler, usize, u32);
+
+impl Ask for Slots<'_> {
+    type Error = AcquireError;
+
+    fn attachment(&self) -> &Arc<Attachment> {
+        self.0.attachment()
+    }
+
+    fn wish(&self) -> Wish {
+        self.0.wish(self.1, self.2)
+    }
+
+    fn take_now(&self) -> Result<bool, AcquireError> {
+        self.0.take_now(self.1, self.2)
+    }
+
+    fn give_back(&self) {
+        self.0.give(self.2);
+    }
 }

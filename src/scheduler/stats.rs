@@ -1,7 +1,10 @@
 //! Counters of one instance, as plain values (groups F and G).
 
 use super::Scheduler;
-use crate::layout::LANES;
+use crate::error::AcquireError;
+use crate::layout::{Gate, LANES};
+use crate::park::Post;
+use crate::segment::attachment::Attachment;
 
 /// One priority's queue, or the sum of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +17,39 @@ pub struct QueueStats {
     pub completed: u64,
     /// Given up: cancelled, timed out, closed or disposed.
     pub cancelled: u64,
+}
+
+impl QueueStats {
+    pub(crate) fn plus(self, queue: &QueueStats) -> QueueStats {
+        QueueStats {
+            count: self.count + queue.count,
+            deferred: self.deferred.wrapping_add(queue.deferred),
+            completed: self.completed.wrapping_add(queue.completed),
+            cancelled: self.cancelled.wrapping_add(queue.cancelled),
+        }
+    }
+}
+
+impl Attachment {
+    /// The counters of this member's queue at a gate, since it attached.
+    pub(crate) fn queue_stats(&self, gate: Gate) -> [QueueStats; LANES] {
+        let mut stats = [QueueStats::default(); LANES];
+        let queue = self.queue.lock();
+        for (post, stats) in Post::of(gate).zip(&mut stats) {
+            let before = self.baseline[post.index()];
+            let Some(counts) = self.member().queue(post.gate, post.lane) else {
+                continue;
+            };
+            let since = |which: usize| counts[which].get().wrapping_sub(before[which]);
+            *stats = QueueStats {
+                count: queue.len(post) as u64,
+                deferred: since(0),
+                completed: since(1),
+                cancelled: since(2),
+            };
+        }
+        stats
+    }
 }
 
 /// What all processes see.
@@ -49,7 +85,7 @@ impl Scheduler {
     /// Takes the member's queue lock and reads its records: poll with moderation.
     pub fn stats(&self) -> Stats {
         let attachment = self.attachment();
-        if attachment.failure() == Some(crate::AcquireError::Forked) {
+        if attachment.failure() == Some(AcquireError::Forked) {
             return Stats {
                 running: 0,
                 concurrency: None,
@@ -59,28 +95,8 @@ impl Scheduler {
                 shared: None,
             };
         }
-        let queue = attachment.queue.lock();
-        let counters = &attachment.member().scheduler;
-        let queues = std::array::from_fn(|lane| {
-            let [deferred, completed, cancelled] = attachment.baseline[lane];
-            QueueStats {
-                count: queue.len(lane) as u64,
-                deferred: counters.deferred[lane].get().wrapping_sub(deferred),
-                completed: counters.completed[lane].get().wrapping_sub(completed),
-                cancelled: counters.cancelled[lane].get().wrapping_sub(cancelled),
-            }
-        });
-        drop(queue);
-        let total = queues
-            .iter()
-            .fold(QueueStats::default(), |sum, queue: &QueueStats| {
-                QueueStats {
-                    count: sum.count + queue.count,
-                    deferred: sum.deferred.wrapping_add(queue.deferred),
-                    completed: sum.completed.wrapping_add(queue.completed),
-                    cancelled: sum.cancelled.wrapping_add(queue.cancelled),
-                }
-            });
+        let queues = attachment.queue_stats(Gate::Scheduler);
+        let total = queues.iter().fold(QueueStats::default(), QueueStats::plus);
         let hot = attachment.hot();
         let shared = attachment.location.is_some().then(|| SharedStats {
             running: hot.running.get().max(0) as u32,

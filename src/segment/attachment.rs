@@ -1,12 +1,13 @@
-//! One attachment of one process: its member slot, its records, its queue. Everything behind `Segment` and `Scheduler`.
+//! One attachment of one process: its member slot, its records, its queue. Everything behind `Segment` and the gates.
 
+use super::Handle;
 use super::files::Files;
 use super::views::Views;
 use crate::error::AcquireError;
-use crate::layout::{Checked, Member, Record, SchedulerHot};
+use crate::layout::{Checked, Gate, LANES, Member, Record, SchedulerHot};
 use crate::location::Location;
-use crate::park;
 use crate::park::queue::Queue;
+use crate::park::{self, Post};
 use crate::protocol::ledger;
 use crate::protocol::roster::{self, Owner};
 use crate::sys::clock;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Weak};
 
 /// Process-local state bits: any of them sends an acquire to the slow path.
 pub(crate) mod state {
-    /// Acquires fail, slots stay.
+    /// Acquires at the Scheduler fail, slots stay.
     pub const CLOSED: u32 = 1;
     /// All slots were given back; releases are inert.
     pub const DISPOSED: u32 = 2;
@@ -28,6 +29,8 @@ pub(crate) mod state {
     pub const LOST: u32 = 8;
     /// States in which a release must not touch the segment.
     pub const INERT: u32 = DISPOSED | FORKED;
+    /// States in which nothing may be taken at any gate.
+    pub const LOST_OR_FORKED: u32 = FORKED | LOST;
 }
 
 /// Records leased by this member's threads.
@@ -50,8 +53,8 @@ pub(crate) struct Attachment {
     serial: u64,
     /// [`state`] bits.
     pub state: U32,
-    /// Bit p: this member's queue has somebody at p. Written under the queue's lock.
-    pub own_lanes: U32,
+    /// Bits of the posts at which this member's queue has somebody. Written under the queue's lock.
+    pub own_posts: U32,
     pub queue: Mutex<Queue>,
     leases: Mutex<Leases>,
     common: Mutex<()>,
@@ -60,13 +63,19 @@ pub(crate) struct Attachment {
     pub looking: Mutex<()>,
     /// When somebody of this member last looked for the dead, coarse ms + 1.
     pub looked: U64,
+    /// When the Limiter last asked whether the file has a name, coarse ms.
+    pub asked_gone: U64,
     /// Tests fix the lottery's draw: draw + 1; 0 is chance.
     pub draw: U32,
     /// Slots taken by `acquire_with` and not yet released.
     pub raw_held: U32,
-    pub helper: Mutex<crate::scheduler::helper::Helper>,
-    /// Counters of the slot's earlier owners: deferred, completed, cancelled.
-    pub baseline: [[u64; 3]; crate::layout::LANES],
+    pub helper: Mutex<crate::waiting::helper::Helper>,
+    /// Counters of the slot's earlier owners: deferred, completed, cancelled, lost.
+    pub baseline: [[u64; 4]; Post::COUNT],
+    /// The same of the Limiter's admissions into debt.
+    pub forced_before: [u64; LANES],
+    /// Of a child's Limiter: what it takes from beside its own bucket.
+    pub parent: Option<Arc<Handle>>,
     /// Guards against truncation, where it was asked for.
     pub watch: Option<crate::sys::sigbus::Watch>,
 }
@@ -123,17 +132,21 @@ pub(crate) struct Parts {
     pub generation: u32,
     pub files: Option<Files>,
     pub watch: Option<crate::sys::sigbus::Watch>,
+    pub parent: Option<Arc<Handle>>,
 }
 
 impl Attachment {
     /// The member slot is claimed already. The caller registers it with `sys::fork`.
     pub fn new(parts: Parts) -> Arc<Attachment> {
         let serial = SERIALS.add(1) + 1;
-        let counters = &parts.views.roster[parts.me as usize].scheduler;
-        let baseline = std::array::from_fn(|lane| {
-            [&counters.deferred, &counters.completed, &counters.cancelled]
-                .map(|set| set[lane].get())
-        });
+        let member = &parts.views.roster[parts.me as usize];
+        let mut baseline = [[0; 4]; Post::COUNT];
+        for post in Post::all() {
+            if let Some(counts) = member.queue(post.gate, post.lane) {
+                baseline[post.index()] = counts.map(|count| count.get());
+            }
+        }
+        let forced_before = std::array::from_fn(|lane| member.forced[lane].get());
         let owner = Owner {
             member: parts.me,
             generation: parts.generation,
@@ -149,17 +162,20 @@ impl Attachment {
             generation: parts.generation,
             serial,
             state: U32::new(0),
-            own_lanes: U32::new(0),
+            own_posts: U32::new(0),
             queue: Mutex::new(Queue::default()),
             leases: Mutex::new(Leases::default()),
             common: Mutex::new(()),
             files: Mutex::new(parts.files),
             looking: Mutex::new(()),
             looked: U64::new(0),
+            asked_gone: U64::new(0),
             draw: U32::new(0),
             raw_held: U32::new(0),
             helper: Mutex::new(Default::default()),
             baseline,
+            forced_before,
+            parent: parts.parent,
             watch: parts.watch,
         })
     }
@@ -213,10 +229,7 @@ impl Attachment {
             return Some(record);
         }
         let from = self.views.geometry.members as usize;
-        let owner = Owner {
-            member: self.me,
-            generation: self.generation,
-        };
+        let owner = self.owner();
         // Marked before it is used, so that no look stops short of it.
         let high = &self.views.cold.records_high;
         let table = &self.views.records[from..];
@@ -250,8 +263,24 @@ impl Attachment {
         })
     }
 
-    /// Why nothing can be acquired through this attachment any more.
+    /// Why nothing can be taken at any gate through this attachment any more.
     pub fn failure(&self) -> Option<AcquireError> {
+        self.failure_but(0)
+    }
+
+    /// Why nothing can be taken at this gate any more.
+    pub fn failure_at(&self, gate: Gate) -> Option<AcquireError> {
+        match gate {
+            Gate::Scheduler => self.failure_but(state::DISPOSED | state::CLOSED),
+            _ => {
+                let parent = || self.parent.as_ref()?.attachment.failure_at(gate);
+                self.failure().or_else(parent)
+            }
+        }
+    }
+
+    /// `own`: which states of its own the gate has.
+    fn failure_but(&self, own: u32) -> Option<AcquireError> {
         let bits = self.state.get();
         if bits & state::FORKED != 0 {
             return Some(AcquireError::Forked);
@@ -259,10 +288,10 @@ impl Attachment {
         if bits & state::LOST != 0 || self.watch.as_ref().is_some_and(|watch| watch.is_lost()) {
             return Some(AcquireError::Lost);
         }
-        if bits & state::DISPOSED != 0 {
+        if bits & own & state::DISPOSED != 0 {
             return Some(AcquireError::Disposed);
         }
-        if bits & state::CLOSED != 0 {
+        if bits & own & state::CLOSED != 0 {
             return Some(AcquireError::Closed);
         }
         let flags = self.hot().flags.get();
@@ -277,6 +306,15 @@ impl Attachment {
             return Some(AcquireError::Retired);
         }
         (flags & SchedulerHot::FLAG_GONE != 0).then_some(AcquireError::Gone)
+    }
+
+    /// Whether nothing may be taken at this gate, as far as this process knows by itself.
+    pub fn is_barred(&self, gate: Gate) -> bool {
+        let bits = match gate {
+            Gate::Scheduler => u32::MAX,
+            _ => state::LOST_OR_FORKED,
+        };
+        self.state.get() & bits != 0
     }
 
     /// Looks whether the file was cut short or overwritten; from then on this attachment is lost. Costs a system call.
@@ -296,7 +334,7 @@ impl Attachment {
             });
         if !same && self.state.set_bits(state::LOST) & state::LOST == 0 {
             for member in self.views.members() {
-                member.bell.ring(park::everybody());
+                park::ring_everybody(&member.bell);
             }
         }
     }
@@ -319,10 +357,18 @@ impl Attachment {
         }
     }
 
-    /// Rings the bell of a member's lane.
-    pub fn ring(&self, member: u32, lane: usize) {
+    /// Rings the bell of a member's post.
+    pub fn ring(&self, member: u32, post: Post) {
         if let Some(member) = self.views.roster.get(member as usize) {
-            park::ring(&member.bell, lane);
+            park::ring(&member.bell, post.bit());
+        }
+    }
+
+    /// Who this member is.
+    pub fn owner(&self) -> Owner {
+        Owner {
+            member: self.me,
+            generation: self.generation,
         }
     }
 
@@ -368,7 +414,6 @@ impl Attachment {
         // A look of the helper that began before is over then; later ones see that we are disposed.
         drop(self.looking.lock());
         let views = &self.views;
-        let line = views.line();
         let all: Vec<&Record> = self.records();
         if roster::retire(self.member(), self.generation) {
             // Our own byte is still locked, so nobody else cleans.
@@ -377,7 +422,7 @@ impl Attachment {
                 self.member(),
                 self.generation,
                 all.iter().copied(),
-                &line,
+                &views.lines(),
             );
             self.member().held_since.put(0);
         }

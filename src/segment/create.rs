@@ -4,7 +4,7 @@ use super::files;
 use super::views::Views;
 use crate::concurrency::Concurrency;
 use crate::error::{CreateError, OpenError};
-use crate::layout::{Checked, Geometry, Header, LANES, Map, SchedulerCold, SchedulerHot, gate};
+use crate::layout::{Checked, Gate, Geometry, Header, LANES, Map, SchedulerCold, SchedulerHot};
 use crate::location::Location;
 use crate::settings::Settings;
 use crate::sys::file::{Publish, publish};
@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// `configured`: no target given.
 const NOT_GIVEN: i32 = -2;
@@ -24,11 +25,6 @@ const UNLIMITED: i32 = -1;
 /// Makes a complete segment appear under its name, or nothing.
 pub(crate) fn create(location: &Location, settings: &Settings) -> Result<(), CreateError> {
     settings.validate()?;
-    if settings.rate.is_some() || settings.interval.is_some() {
-        return Err(CreateError::Unsupported(
-            "this version has no rate and no interval yet".into(),
-        ));
-    }
     let geometry = Geometry::of(settings.members, settings.max_waiting);
     let bytes = Map::of(geometry).bytes;
     let boot = clock::boot_id()?;
@@ -77,21 +73,29 @@ fn usable(file: &File) -> io::Result<()> {
 }
 
 fn fill(views: &Views, settings: &Settings, id: [u8; 16], boot: [u8; 16]) {
-    let gates = if settings.concurrency.is_some() {
-        gate::SCHEDULER
-    } else {
-        0
-    };
+    let now = clock::now();
+    let gates = [
+        (Gate::Scheduler, settings.concurrency.is_some()),
+        (Gate::Limiter, settings.rate.is_some()),
+        (Gate::Pacer, settings.interval.is_some()),
+    ];
+    let gates = gates.iter().filter(|(_, given)| *given);
+    let gates = gates.fold(0, |bits, (gate, _)| bits | gate.bit());
     write_concurrency(
         &views.hot,
         &views.cold,
         &settings.concurrency.clone().unwrap_or_default(),
     );
+    // A bucket is full at creation, and not again when somebody attaches (X4); the first start is due at once (P7).
+    let rate = settings.rate.unwrap_or(1);
+    views.limiter().bucket().fill(rate, now);
+    let interval = settings.interval.map_or(1, interval_word);
+    views.pacer_hot.interval.put(interval);
     views.cold.members_high.put(0);
     views.cold.records_high.put(views.geometry.members);
     views
         .header
-        .fill(views.geometry, id, boot, gates, settings.mode, clock::now());
+        .fill(views.geometry, id, boot, gates, settings.mode, now);
     views.header.ready.put(1);
 }
 
@@ -196,10 +200,20 @@ pub(crate) fn read_concurrency(hot: &SchedulerHot, cold: &SchedulerCold) -> Conc
     concurrency
 }
 
+/// An interval as the segment has it: in ns, at least one.
+pub(crate) fn interval_word(interval: Duration) -> u64 {
+    u64::try_from(interval.as_nanos())
+        .unwrap_or(u64::MAX)
+        .max(1)
+}
+
 /// In what a segment differs from settings that were asked for.
 pub(crate) fn differences(views: &Views, checked: &Checked, settings: &Settings) -> Vec<String> {
     let mut differences = Vec::new();
-    if let Some(wanted) = &settings.concurrency {
+    if let (Some(wanted), false) = (&settings.concurrency, views.has(Gate::Scheduler)) {
+        let show = |max: Option<u32>| max.map_or("unlimited".to_owned(), |max| max.to_string());
+        differences.push(format!("no concurrency, not {}", show(wanted.max)));
+    } else if let Some(wanted) = &settings.concurrency {
         let has = read_concurrency(&views.hot, &views.cold);
         let show = |max: Option<u32>| max.map_or("unlimited".to_owned(), |max| max.to_string());
         if has.max != wanted.max {
@@ -214,8 +228,31 @@ pub(crate) fn differences(views: &Views, checked: &Checked, settings: &Settings)
             }
         }
     }
+    let lacks = |gate: Gate| !views.has(gate);
+    match settings.rate {
+        Some(wanted) if lacks(Gate::Limiter) => differences.push(format!("no rate, not {wanted}")),
+        Some(wanted) if wanted != views.limiter().bucket().rate() => {
+            let has = views.limiter().bucket().rate();
+            differences.push(format!("rate is {has}, not {wanted}"));
+        }
+        _ => {}
+    }
+    match settings.interval {
+        Some(wanted) if lacks(Gate::Pacer) => {
+            differences.push(format!("no interval, not {wanted:?}"))
+        }
+        Some(wanted) if interval_word(wanted) != views.pacer().interval() => {
+            let has = Duration::from_nanos(views.pacer().interval());
+            differences.push(format!("interval is {has:?}, not {wanted:?}"));
+        }
+        _ => {}
+    }
     let usual = Settings::new();
     let geometry = checked.geometry;
+    if settings.max_waiting != usual.max_waiting && settings.max_waiting != geometry.max_waiting {
+        let (has, wanted) = (geometry.max_waiting, settings.max_waiting);
+        differences.push(format!("max waiting is {has}, not {wanted}"));
+    }
     if settings.members != usual.members && settings.members != geometry.members {
         let (has, wanted) = (geometry.members, settings.members);
         differences.push(format!("members are {has}, not {wanted}"));
@@ -228,16 +265,13 @@ pub(crate) fn differences(views: &Views, checked: &Checked, settings: &Settings)
 }
 
 /// A private segment of one process: the same records over an anonymous mapping.
-pub(crate) fn local(concurrency: &Concurrency) -> Result<(Views, Checked), CreateError> {
-    let settings = Settings::new()
-        .concurrency(concurrency.clone())
-        .members(1)
-        .max_waiting(0);
+pub(crate) fn local(settings: Settings) -> Result<(Views, Checked), CreateError> {
+    let settings = settings.members(1);
     settings.validate()?;
     let geometry = Geometry {
         members: 1,
         records: 512,
-        max_waiting: 0,
+        max_waiting: settings.interval.map_or(0, |_| settings.max_waiting),
     };
     let bytes = Map::of(geometry).bytes;
     let map: Arc<Mapping> = Mapping::anonymous(bytes as usize)?;

@@ -3,10 +3,12 @@
 use super::attachment::{Attachment, state};
 use super::files::Probe;
 use super::views::Views;
+use crate::layout::Gate;
 use crate::protocol::ledger::{self, Picture};
 use crate::protocol::line::{Doing, Mark};
 use crate::protocol::roster::{self, Status};
 use crate::protocol::scheduler::Limits;
+use crate::protocol::turn::Why;
 use crate::sys::clock;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +66,6 @@ pub(crate) fn bury(views: &Views, probe: &mut Probe, me: Option<u32>, scope: Sco
 
 /// Calls `ask` with each member that a look of this scope is about.
 fn concerned(views: &Views, scope: Scope, mut ask: impl FnMut(u32)) {
-    let line = views.line();
     let holders = views.records[..views.members().len()]
         .iter()
         .chain(views.leased());
@@ -80,13 +81,20 @@ fn concerned(views: &Views, scope: Scope, mut ask: impl FnMut(u32)) {
     if mark.0 != 0 {
         ask(mark.member());
     }
-    line.half_left().into_iter().for_each(&mut ask);
-    let entries = line.entries();
-    let awake = entries
-        .iter()
-        .filter(|entry| scope == Scope::Concerned || entry.state.doing() != Doing::Lapsed);
     let most = if scope == Scope::Front { 2 } else { usize::MAX };
-    awake.take(most).for_each(|entry| ask(entry.member));
+    for line in views.lines() {
+        line.half_left().into_iter().for_each(&mut ask);
+        let entries = line.entries();
+        let awake = entries
+            .iter()
+            .filter(|entry| scope == Scope::Concerned || entry.state.doing() != Doing::Lapsed);
+        awake.take(most).for_each(|entry| ask(entry.member));
+    }
+    // A place that was taken by one who died before it stood in it: before the queue is said to be full.
+    if scope == Scope::Concerned && views.has(Gate::Pacer) {
+        let owners = views.line(Gate::Pacer).owners();
+        owners.into_iter().for_each(&mut ask);
+    }
 }
 
 /// Cleans GONE members whose byte is free. One that is being cleaned, or an evicted one whose command still runs,
@@ -98,13 +106,15 @@ fn clean(views: &Views, probe: &mut Probe) {
                 let records = views.records[..views.members().len()]
                     .iter()
                     .chain(views.leased());
-                roster::clean(index, member, generation, records, &views.line());
+                roster::clean(index, member, generation, records, &views.lines());
             });
         }
     }
-    views.line().tidy_summary();
-    if views.hot.waiters.get() != 0 {
-        views.line().recount();
+    for line in views.lines() {
+        line.tidy_summary();
+        if line.waiters.get() != 0 {
+            line.recount();
+        }
     }
 }
 
@@ -166,7 +176,7 @@ impl Attachment {
         }
         let limits = Limits::read(self.hot());
         self.views
-            .line()
+            .line(Gate::Scheduler)
             .tidy_mark(|amount| limits.can_ever_fit(amount));
         if let Some(picture) = picture(&self.views) {
             self.views.books().adopt(&picture);
@@ -174,7 +184,10 @@ impl Attachment {
         looked.reclaimed = self.give_estate_back();
         if looked != Looked::default() {
             // A dead one may have been called, or was the one who would have called the next.
-            self.advance(None, Some(self.draw()));
+            self.advance_slots(None, Some(self.draw()));
+            for gate in [Gate::Limiter, Gate::Pacer] {
+                self.advance(gate, None, Why::Sooner);
+            }
         }
         self.looked.put(clock::coarse_ms() + 1);
         self.views.cold.looked.put(clock::coarse_ms() as u32);

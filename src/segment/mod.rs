@@ -18,13 +18,17 @@ use crate::deadline::Deadline;
 use crate::error::{
     AcquireError, CreateError, EvictError, NoGate, OpenError, RemoveError, SetError,
 };
-use crate::layout::gate;
+use crate::layout::Gate;
+use crate::limiter::Limiter;
 use crate::location::Location;
+use crate::pacer::Pacer;
 use crate::protocol::roster::{self, Status};
+use crate::protocol::turn::Why;
 use crate::scheduler::Scheduler;
 use crate::settings::{Changes, Settings};
 use crate::sys::process::{self, Seen};
-use attachment::{Attachment, state};
+use crate::sys::{clock, fork, membarrier};
+use attachment::{Attachment, Parts, state};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -65,6 +69,30 @@ impl Drop for Handle {
         self.attachment.shut_down();
         self.attachment.detach();
     }
+}
+
+/// A member of a private segment, of this process alone. `parent`: of a child's Limiter.
+pub(crate) fn local(
+    settings: Settings,
+    parent: Option<Arc<Handle>>,
+) -> Result<Arc<Handle>, CreateError> {
+    membarrier::register()?;
+    let (views, checked) = create::local(settings)?;
+    views.cold.members_high.put(1);
+    let generation = roster::claim(&views.roster[0]).unwrap_or(1);
+    let attachment = Attachment::new(Parts {
+        views,
+        location: None,
+        checked,
+        me: 0,
+        generation,
+        files: None,
+        watch: None,
+        parent,
+    });
+    let aware: Arc<dyn fork::ForkAware> = attachment.clone();
+    fork::register(Arc::downgrade(&aware));
+    Ok(Arc::new(Handle { attachment }))
 }
 
 /// Which member: its slot, and which attachment of that slot.
@@ -168,12 +196,36 @@ impl Segment {
     ///
     /// [`NoGate`] if it was made without `concurrency`.
     pub fn scheduler(&self) -> Result<Scheduler, NoGate> {
-        let views = &self.attachment().views;
-        // In a forked child the mapping is not there; the handle will say so.
-        if !self.is_forked() && views.header.gates.get() & gate::SCHEDULER == 0 {
-            return Err(NoGate("scheduler"));
-        }
+        self.gate(Gate::Scheduler, "scheduler")?;
         Ok(Scheduler::shared(self.handle.clone()))
+    }
+
+    /// The Limiter of this segment.
+    ///
+    /// # Errors
+    ///
+    /// [`NoGate`] if it was made without `rate`.
+    pub fn limiter(&self) -> Result<Limiter, NoGate> {
+        self.gate(Gate::Limiter, "limiter")?;
+        Ok(Limiter::of(self.handle.clone()))
+    }
+
+    /// The Pacer of this segment.
+    ///
+    /// # Errors
+    ///
+    /// [`NoGate`] if it was made without `interval`.
+    pub fn pacer(&self) -> Result<Pacer, NoGate> {
+        self.gate(Gate::Pacer, "pacer")?;
+        Ok(Pacer::of(self.handle.clone()))
+    }
+
+    fn gate(&self, gate: Gate, name: &'static str) -> Result<(), NoGate> {
+        // In a forked child the mapping is not there; the handle will say so.
+        match self.is_forked() || self.attachment().views.has(gate) {
+            true => Ok(()),
+            false => Err(NoGate(name)),
+        }
     }
 
     /// Random identity of this life of the segment.
@@ -206,33 +258,57 @@ impl Segment {
         self.attachment().state.get() & state::FORKED != 0
     }
 
-    /// Changes settings; what `changes` does not name stays. Takes effect for the next admission; slots that are held
-    /// stay held, so after lowering the limit `running` exceeds it until enough were released. Raising wakes who fits.
+    /// Changes settings; what `changes` does not name stays. A gate that was not there is added.
+    ///
+    /// Takes effect for the next admission; slots that are held stay held, so after lowering the limit `running` exceeds
+    /// it until enough were released. A rate counts from now: what was earned before is paid at the old one, a balance
+    /// above the new capacity is cut to it, a debt stays. The next start is at most the new interval away. Who waits is
+    /// told.
     ///
     /// # Errors
     ///
     /// [`SetError::Invalid`] and nothing was changed.
     pub fn set(&self, changes: &Changes) -> Result<(), SetError> {
         changes.validate()?;
-        if changes.rate.is_some() || changes.interval.is_some() {
-            return Err(SetError::Unsupported("rate or interval"));
-        }
         let attachment = self.attachment();
         if let Some(failure) = attachment.failure() {
             return Err(failure.into());
         }
         let views = &attachment.views;
-        let mut concurrency = create::read_concurrency(&views.hot, &views.cold);
-        if let Some(max) = changes.concurrency {
-            concurrency.max = max;
+        let now = clock::now();
+        let mut gates = 0;
+        if changes.concurrency.is_some() || changes.targets.iter().any(Option::is_some) {
+            let mut concurrency = create::read_concurrency(&views.hot, &views.cold);
+            if let Some(max) = changes.concurrency {
+                concurrency.max = max;
+            }
+            for (target, change) in concurrency.targets.iter_mut().zip(changes.targets) {
+                *target = change.or(*target);
+            }
+            concurrency.validate()?;
+            create::write_concurrency(&views.hot, &views.cold, &concurrency);
+            gates |= Gate::Scheduler.bit();
         }
-        for (target, change) in concurrency.targets.iter_mut().zip(changes.targets) {
-            *target = change.or(*target);
+        if let Some(rate) = changes.rate {
+            let bucket = views.limiter().bucket();
+            match views.has(Gate::Limiter) {
+                true => bucket.set_rate(rate, now),
+                false => bucket.fill(rate, now),
+            }
+            gates |= Gate::Limiter.bit();
         }
-        concurrency.validate()?;
-        create::write_concurrency(&views.hot, &views.cold, &concurrency);
-        views.header.gates.set_bits(gate::SCHEDULER);
+        if let Some(interval) = changes.interval {
+            let interval = create::interval_word(interval);
+            views.pacer().set_interval(interval, now);
+            gates |= Gate::Pacer.bit();
+        }
+        views.header.gates.set_bits(gates);
         attachment.advance_after_freeing();
+        for gate in [Gate::Limiter, Gate::Pacer] {
+            if gates & gate.bit() != 0 {
+                attachment.advance(gate, None, Why::Sooner);
+            }
+        }
         Ok(())
     }
 
@@ -352,7 +428,8 @@ impl Segment {
             }
             attachment.look_if_stale();
             let hot = attachment.hot();
-            if hot.running.get() <= 0 && attachment.views.line().entries().is_empty() {
+            let lines = attachment.views.lines();
+            if hot.running.get() <= 0 && lines.iter().all(|line| line.entries().is_empty()) {
                 // So does a file that was cut short or overwritten with zeros.
                 attachment.notice_damage();
                 return attachment.failure().map_or(Ok(()), Err);

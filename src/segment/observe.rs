@@ -6,20 +6,22 @@ use super::open::OpenOptions;
 use super::views::Views;
 use crate::Priority;
 use crate::error::OpenError;
-use crate::layout::{Checked, LANES, SchedulerHot, gate};
+use crate::layout::{Checked, Gate, LANES, REJECTED, Record, SchedulerHot};
 use crate::location::Location;
 use crate::protocol::ledger::Word;
 use crate::protocol::line::{Doing, Entry};
 use crate::protocol::roster::{self, Owner, Status};
 use crate::settings::Settings;
 use crate::snapshot::{
-    Gate, MemberInfo, MemberState, PlaceState, SchedulerInfo, SegmentInfo, Snapshot, WaitingInfo,
+    LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState, SchedulerInfo, SegmentInfo,
+    Snapshot, WaitingInfo,
 };
 use crate::sys::file::{self, Identity};
 use crate::sys::process::{self, Seen};
 use crate::sys::{clock, fork, sigbus};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 /// Looks at a segment from outside: read-only, without a member slot, without changing a byte.
 ///
@@ -47,10 +49,7 @@ impl std::fmt::Debug for Observer {
 /// Slots held by one generation of a member slot, as far as a plain reading says.
 pub(crate) fn held_by(views: &Views, member: u32, generation: u32) -> u32 {
     let owner = Owner { member, generation }.word();
-    let records = views.records[..views.members().len()]
-        .iter()
-        .chain(views.leased());
-    let mine = records.filter(|record| record.owner.get() == owner);
+    let mine = used_records(views).filter(|record| record.owner.get() == owner);
     mine.fold(0u32, |sum, record| {
         sum.wrapping_add(Word(record.word.get()).net())
     })
@@ -146,11 +145,12 @@ impl Observer {
         }
         let current = checked.boot == clock::boot_id()?;
         let seen = Reading::take(&self.views, &mut self.probe, current);
+        let has = |gate: Gate| checked.gates & gate.bit() != 0;
         let snapshot = Snapshot {
             segment: self.segment_info(&checked, current, &seen),
-            scheduler: (checked.gates & gate::SCHEDULER != 0).then(|| seen.scheduler(&self.views)),
-            limiter: None,
-            pacer: None,
+            scheduler: has(Gate::Scheduler).then(|| seen.scheduler(&self.views)),
+            limiter: has(Gate::Limiter).then(|| seen.limiter(&self.views)),
+            pacer: has(Gate::Pacer).then(|| seen.pacer(&self.views)),
             members: seen.members(&self.views),
         };
         if self.is_lost() {
@@ -190,11 +190,25 @@ impl Observer {
     }
 }
 
+/// The records that were ever used.
+fn used_records(views: &Views) -> impl Iterator<Item = &Record> {
+    let common = &views.records[..views.members().len()];
+    common.iter().chain(views.leased())
+}
+
 fn records_used(views: &Views) -> u32 {
-    let records = views.records[..views.members().len()]
-        .iter()
-        .chain(views.leased());
+    let records = used_records(views);
     records.filter(|record| record.owner.get() != 0).count() as u32
+}
+
+/// The counters of a gate's queues.
+#[derive(Default)]
+struct Counts {
+    queued: [u64; LANES],
+    deferred: u64,
+    completed: u64,
+    cancelled: u64,
+    lost: u64,
 }
 
 /// One member as read.
@@ -209,7 +223,8 @@ struct Person {
 /// Everything that is read once and shown in several places.
 struct Reading {
     people: Vec<Person>,
-    entries: Vec<Entry>,
+    /// Of each gate.
+    entries: [Vec<Entry>; 3],
     running: i32,
     now: u64,
     /// Of this boot; of an earlier one everybody is dead.
@@ -222,7 +237,7 @@ impl Reading {
         if !current {
             return Reading {
                 people: Vec::new(),
-                entries: Vec::new(),
+                entries: Default::default(),
                 running: 0,
                 now,
                 current,
@@ -261,8 +276,12 @@ impl Reading {
                 gone,
             });
         }
-        let mut entries = views.line().entries();
-        entries.retain(|entry| people.iter().any(|p| p.index == entry.member && !p.dead));
+        let lives = |entry: &Entry| people.iter().any(|p| p.index == entry.member && !p.dead);
+        let entries = views.lines().map(|line| {
+            let mut entries = line.entries();
+            entries.retain(lives);
+            entries
+        });
         Reading {
             people,
             entries,
@@ -276,54 +295,40 @@ impl Reading {
         self.now.saturating_sub(stamp) / 1_000_000
     }
 
-    fn scheduler(&self, views: &Views) -> SchedulerInfo {
-        let configured = read_concurrency(&views.hot, &views.cold);
-        let mut info = SchedulerInfo {
-            concurrency: configured.max,
-            running: 0,
-            running_raw: self.running,
-            waiters: 0,
-            head_wait_ms: self
-                .entries
-                .first()
-                .map(|entry| self.since_ms(entry.seat.since)),
-            targets: std::array::from_fn(|lane| u32::try_from(views.hot.targets[lane].get()).ok()),
-            configured,
-            queued: [0; LANES],
-            admitted: 0,
-            released: 0,
-            deferred: 0,
-            completed: 0,
-            cancelled: 0,
-            lost: 0,
-            reclaimed: 0,
-        };
-        let living = |person: &&Person| !person.dead && !person.gone;
-        let held = self
-            .people
+    fn head_wait_ms(&self, gate: Gate) -> Option<u64> {
+        let head = self.entries[gate as usize].first()?;
+        Some(self.since_ms(head.seat.since))
+    }
+
+    /// Members with somebody in the line of a gate.
+    fn waiters(&self, gate: Gate) -> u32 {
+        let mut members: Vec<u32> = self.entries[gate as usize]
             .iter()
-            .filter(living)
-            .fold(0u32, |sum, person| sum.saturating_add(person.held));
-        info.running = held.min(self.running.max(0) as u32);
-        let mut in_line: Vec<u32> = self.entries.iter().map(|entry| entry.member).collect();
-        in_line.sort_unstable();
-        in_line.dedup();
-        info.waiters = in_line.len() as u32;
+            .map(|entry| entry.member)
+            .collect();
+        members.sort_unstable();
+        members.dedup();
+        members.len() as u32
+    }
+
+    /// The counters of a gate's queues, over all members.
+    fn counts(&self, views: &Views, gate: Gate) -> Counts {
+        let mut counts = Counts::default();
         for (index, member) in (0u32..).zip(views.members()) {
             let mut open = [0; LANES];
             for (lane, open) in open.iter_mut().enumerate() {
-                let counters = &member.scheduler;
+                let Some([deferred, completed, cancelled, lost]) = member.queue(gate, lane) else {
+                    continue;
+                };
                 // Ended before begun: a count may be a little old, but queued is never negative.
-                let completed = counters.completed[lane].get();
-                let cancelled = counters.cancelled[lane].get();
-                let lost = counters.lost[lane].get();
-                let deferred = counters.deferred[lane].get();
+                let [completed, cancelled, lost, deferred] =
+                    [completed, cancelled, lost, deferred].map(|count| count.get());
                 let ended = completed.wrapping_add(cancelled).wrapping_add(lost);
                 *open = (deferred.wrapping_sub(ended) as i64).max(0) as u64;
-                info.completed = info.completed.wrapping_add(completed);
-                info.cancelled = info.cancelled.wrapping_add(cancelled);
-                info.lost = info.lost.wrapping_add(lost);
-                info.deferred = info.deferred.wrapping_add(ended.wrapping_add(*open));
+                counts.completed = counts.completed.wrapping_add(completed);
+                counts.cancelled = counts.cancelled.wrapping_add(cancelled);
+                counts.lost = counts.lost.wrapping_add(lost);
+                counts.deferred = counts.deferred.wrapping_add(ended.wrapping_add(*open));
             }
             // What a dead member left open is lost, if what was just read is still its own.
             let status = Status(member.status.get());
@@ -334,20 +339,99 @@ impl Reading {
             let dead = died || !self.current;
             for (lane, open) in open.into_iter().enumerate() {
                 match dead {
-                    true => info.lost = info.lost.wrapping_add(open),
-                    false => info.queued[lane] = info.queued[lane].wrapping_add(open),
+                    true => counts.lost = counts.lost.wrapping_add(open),
+                    false => counts.queued[lane] = counts.queued[lane].wrapping_add(open),
                 }
             }
         }
-        for record in views.records[..views.members().len()]
+        counts
+    }
+
+    fn scheduler(&self, views: &Views) -> SchedulerInfo {
+        let configured = read_concurrency(&views.hot, &views.cold);
+        let counts = self.counts(views, Gate::Scheduler);
+        let mut info = SchedulerInfo {
+            concurrency: configured.max,
+            running: 0,
+            running_raw: self.running,
+            waiters: self.waiters(Gate::Scheduler),
+            head_wait_ms: self.head_wait_ms(Gate::Scheduler),
+            targets: std::array::from_fn(|lane| u32::try_from(views.hot.targets[lane].get()).ok()),
+            configured,
+            queued: counts.queued,
+            admitted: 0,
+            released: 0,
+            deferred: counts.deferred,
+            completed: counts.completed,
+            cancelled: counts.cancelled,
+            lost: counts.lost,
+            reclaimed: 0,
+        };
+        let living = |person: &&Person| !person.dead && !person.gone;
+        let held = self
+            .people
             .iter()
-            .chain(views.leased())
-        {
+            .filter(living)
+            .fold(0u32, |sum, person| sum.saturating_add(person.held));
+        info.running = held.min(self.running.max(0) as u32);
+        for record in used_records(views) {
             info.released = info.released.wrapping_add(record.released.get());
             info.admitted = info.admitted.wrapping_add(record.admitted.get());
             info.reclaimed = info.reclaimed.wrapping_add(record.reclaimed.get());
         }
         info
+    }
+
+    fn limiter(&self, views: &Views) -> LimiterInfo {
+        let counts = self.counts(views, Gate::Limiter);
+        let bucket = views.limiter().bucket();
+        let consumed = used_records(views).map(|record| record.consumed.get());
+        let forced = views.members().iter().flat_map(|member| &member.forced);
+        LimiterInfo {
+            tokens_per_second: bucket.rate(),
+            // Of an earlier boot its stamp means nothing: the next to attach fills it.
+            tokens: match self.current {
+                true => bucket.balance(self.now),
+                false => bucket.rate() as i32,
+            },
+            tokens_raw: bucket.tokens(),
+            waiters: self.waiters(Gate::Limiter),
+            head_wait_ms: self.head_wait_ms(Gate::Limiter),
+            queued: counts.queued,
+            consumed: consumed.fold(0, u64::wrapping_add),
+            deferred: counts.deferred,
+            completed: counts.completed,
+            cancelled: counts.cancelled,
+            lost: counts.lost,
+            forced: forced.fold(0, |sum, count| sum.wrapping_add(count.get())),
+        }
+    }
+
+    fn pacer(&self, views: &Views) -> PacerInfo {
+        let counts = self.counts(views, Gate::Pacer);
+        let gate = views.pacer();
+        let next_start = match self.current {
+            true => gate.next_start(self.now).saturating_sub(self.now),
+            false => 0,
+        };
+        let started = used_records(views).map(|record| record.started.get());
+        let rejected = views
+            .members()
+            .iter()
+            .map(|member| member.pacer[REJECTED].get());
+        PacerInfo {
+            interval: Duration::from_nanos(gate.interval()),
+            max_waiting: views.geometry.max_waiting,
+            waiting: u32::try_from(counts.queued[0]).unwrap_or(u32::MAX),
+            head_wait_ms: self.head_wait_ms(Gate::Pacer),
+            next_start_in: Duration::from_nanos(next_start),
+            started: started.fold(0, u64::wrapping_add),
+            rejected: rejected.fold(0, u64::wrapping_add),
+            deferred: counts.deferred,
+            completed: counts.completed,
+            cancelled: counts.cancelled,
+            lost: counts.lost,
+        }
     }
 
     fn members(&self, views: &Views) -> Vec<MemberInfo> {
@@ -374,9 +458,12 @@ impl Reading {
             Seen::Gone | Seen::Zombie => MemberState::Orphaned,
             _ => MemberState::Alive,
         };
-        let waiting = (1u32..)
-            .zip(&self.entries)
-            .filter(|(_, entry)| entry.member == person.index);
+        let waiting = Gate::ALL.into_iter().zip(&self.entries);
+        let waiting = waiting.flat_map(|(gate, entries)| {
+            let entries = (1u32..).zip(entries);
+            let its = entries.filter(|(_, entry)| entry.member == person.index);
+            its.map(move |(position, entry)| (gate, position, entry))
+        });
         let held_since = member.held_since.get();
         MemberInfo {
             member: person.index,
@@ -389,9 +476,12 @@ impl Reading {
             held: person.held,
             held_ms: (person.held != 0 && held_since != 0).then(|| self.since_ms(held_since)),
             waiting: waiting
-                .map(|(position, entry)| WaitingInfo {
-                    gate: Gate::Scheduler,
-                    priority: Priority::from_index(entry.lane),
+                .map(|(gate, position, entry)| WaitingInfo {
+                    gate,
+                    priority: match gate {
+                        Gate::Pacer => None,
+                        _ => Priority::from_index(entry.lane),
+                    },
                     amount: entry.seat.amount,
                     since_ms: self.since_ms(entry.seat.since),
                     position,

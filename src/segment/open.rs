@@ -163,7 +163,9 @@ fn attempt(location: &Location, options: &OpenOptions) -> Result<Attempt, OpenEr
         return Err(OpenError::Retired);
     }
     // It has a name: links said so under the lock.
-    views.hot.flags.clear_bits(SchedulerHot::FLAG_GONE);
+    for flags in views.flags() {
+        flags.clear_bits(SchedulerHot::FLAG_GONE);
+    }
     let mut probe = Probe::new(location.path(), file::identity(&file)?, true);
     let mut claimed = claim(&views, &file, options)?;
     if claimed.is_none() && bury(&views, &mut probe, None, Scope::Everybody) != 0 {
@@ -181,6 +183,7 @@ fn attempt(location: &Location, options: &OpenOptions) -> Result<Attempt, OpenEr
         generation,
         files: Some(Files::new(file, probe)),
         watch,
+        parent: None,
     });
     let aware: Arc<dyn fork::ForkAware> = attachment.clone();
     fork::register(Arc::downgrade(&aware));
@@ -251,7 +254,7 @@ fn reset_after_reboot(location: &Location, options: &OpenOptions) -> Result<(), 
     if probe.anybody(checked.geometry.members) {
         return Ok(());
     }
-    views.reset();
+    views.reset(clock::now());
     put_bytes(&views.header.boot, boot);
     Ok(())
 }

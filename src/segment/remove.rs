@@ -47,11 +47,11 @@ pub(crate) fn remove(location: &Location, force: bool) -> Result<(), RemoveError
     match usable {
         Ok(Mapped { views, .. }) => {
             if force {
-                views.hot.flags.set_bits(SchedulerHot::FLAG_RETIRED);
+                views.raise_flag(SchedulerHot::FLAG_RETIRED);
             }
             unlink(&path)?;
             for member in views.members() {
-                member.bell.ring(park::everybody());
+                park::ring_everybody(&member.bell);
             }
             Ok(())
         }

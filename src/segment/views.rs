@@ -1,28 +1,33 @@
 //! The parts of a mapped segment, lent at checked offsets.
 
 use crate::layout::{
-    Geometry, HEADER_AT, Header, Map, Member, Place, Record, SCHEDULER_COLD_AT, SCHEDULER_HOT_AT,
-    SchedulerCold, SchedulerHot,
+    Gate, Geometry, HEADER_AT, Header, LANES, LIMITER_COLD_AT, LIMITER_HOT_AT, LimiterCold,
+    LimiterHot, Map, Member, PACER_COLD_AT, PACER_HOT_AT, PacerCold, PacerHot, Place, Record,
+    SCHEDULER_COLD_AT, SCHEDULER_HOT_AT, SchedulerCold, SchedulerHot,
 };
 use crate::protocol::ledger::Books;
 use crate::protocol::line::Line;
-use crate::protocol::scheduler::Gate;
+use crate::protocol::{limiter, pacer, scheduler};
 use crate::sys::mapping::{Lent, Mapping, lend, lend_slice};
-use crate::words::U64;
+use crate::words::{U32, U64};
 use std::sync::Arc;
 
 /// Everything in a segment that anybody reads or writes. Geometry was checked once; it is never read again.
 #[derive(Clone)]
 pub(crate) struct Views {
     pub geometry: Geometry,
-    pub words: usize,
     pub header: Lent<Header>,
+    /// The Scheduler's lines.
     pub hot: Lent<SchedulerHot>,
     pub cold: Lent<SchedulerCold>,
-    bits: Lent<[U64]>,
+    pub limiter_hot: Lent<LimiterHot>,
+    pub limiter_cold: Lent<LimiterCold>,
+    pub pacer_hot: Lent<PacerHot>,
+    pub pacer_cold: Lent<PacerCold>,
     pub roster: Lent<[Member]>,
     pub records: Lent<[Record]>,
-    places: Lent<[Place]>,
+    /// Words of a bit set, bit sets and places, by gate.
+    lines: [(usize, Lent<[U64]>, Lent<[Place]>); 3],
 }
 
 impl Views {
@@ -33,37 +38,117 @@ impl Views {
         if (map.len() as u64) < at.bytes {
             return None;
         }
+        let line = |lanes: usize, words: usize, seats: usize, bits: usize, places: usize| {
+            let bits = lend_slice(&map, bits, words * lanes)?;
+            Some((words, bits, lend_slice(&map, places, seats * lanes)?))
+        };
         Some(Views {
             geometry,
-            words: at.words,
             header: lend(&map, HEADER_AT)?,
             hot: lend(&map, SCHEDULER_HOT_AT)?,
             cold: lend(&map, SCHEDULER_COLD_AT)?,
-            bits: lend_slice(&map, at.scheduler_bits, at.words * crate::layout::LANES)?,
+            limiter_hot: lend(&map, LIMITER_HOT_AT)?,
+            limiter_cold: lend(&map, LIMITER_COLD_AT)?,
+            pacer_hot: lend(&map, PACER_HOT_AT)?,
+            pacer_cold: lend(&map, PACER_COLD_AT)?,
             roster: lend_slice(&map, at.roster, members)?,
             records: lend_slice(&map, at.records, geometry.records as usize)?,
-            places: lend_slice(&map, at.scheduler_places, members * crate::layout::LANES)?,
+            lines: [
+                line(
+                    LANES,
+                    at.words,
+                    members,
+                    at.scheduler_bits,
+                    at.scheduler_places,
+                )?,
+                line(LANES, at.words, members, at.limiter_bits, at.limiter_places)?,
+                line(
+                    1,
+                    at.pacer_words,
+                    at.pacer_seats,
+                    at.pacer_bits,
+                    at.pacer_places,
+                )?,
+            ],
         })
     }
 
-    pub fn line(&self) -> Line<'_> {
+    /// The line of a gate.
+    pub fn line(&self, gate: Gate) -> Line<'_> {
+        let (words, bits, places) = &self.lines[gate as usize];
+        let (summary, hurry, waiters, ticket) = match gate {
+            Gate::Scheduler => {
+                let hot = &self.hot;
+                (&hot.summary, &hot.hurry, &hot.waiters, &self.cold.ticket)
+            }
+            Gate::Limiter => {
+                let (hot, cold) = (&self.limiter_hot, &self.limiter_cold);
+                (&hot.summary, &hot.hurry, &hot.waiters, &cold.ticket)
+            }
+            Gate::Pacer => {
+                let (hot, cold) = (&self.pacer_hot, &self.pacer_cold);
+                (&hot.summary, &hot.hurry, &hot.waiters, &cold.ticket)
+            }
+        };
         Line {
-            summary: &self.hot.summary,
-            hurry: &self.hot.hurry,
-            waiters: &self.hot.waiters,
-            ticket: &self.cold.ticket,
-            bits: &self.bits,
-            words: self.words,
-            places: &self.places,
+            summary,
+            hurry,
+            waiters,
+            ticket,
+            lanes: if gate == Gate::Pacer { 1 } else { LANES },
+            bits,
+            words: *words,
+            places,
+            by_member: gate != Gate::Pacer,
             roster: &self.roster,
         }
     }
 
-    pub fn gate(&self) -> Gate<'_> {
-        Gate {
+    /// All of them.
+    pub fn lines(&self) -> [Line<'_>; 3] {
+        Gate::ALL.map(|gate| self.line(gate))
+    }
+
+    pub fn scheduler(&self) -> scheduler::Gate<'_> {
+        scheduler::Gate {
             hot: &self.hot,
-            line: self.line(),
+            line: self.line(Gate::Scheduler),
         }
+    }
+
+    pub fn limiter(&self) -> limiter::Gate<'_> {
+        limiter::Gate {
+            hot: &self.limiter_hot,
+            cold: &self.limiter_cold,
+            line: self.line(Gate::Limiter),
+        }
+    }
+
+    pub fn pacer(&self) -> pacer::Gate<'_> {
+        pacer::Gate {
+            hot: &self.pacer_hot,
+            line: self.line(Gate::Pacer),
+        }
+    }
+
+    /// Whether it has this gate.
+    pub fn has(&self, gate: Gate) -> bool {
+        self.header.gates.get() & gate.bit() != 0
+    }
+
+    /// The flags of each gate's hot line: the same in all, so that each gate's callers read their own.
+    pub fn flags(&self) -> [&U32; 3] {
+        [
+            &self.hot.flags,
+            &self.limiter_hot.flags,
+            &self.pacer_hot.flags,
+        ]
+    }
+
+    /// Sets a flag for all gates; whether somebody had.
+    pub fn raise_flag(&self, flag: u32) -> bool {
+        let before = self.flags().map(|flags| flags.set_bits(flag));
+        before[0] & flag != 0
     }
 
     /// The members that were ever used.
@@ -91,30 +176,36 @@ impl Views {
     }
 
     /// Back to how it was at creation, settings kept: only while nobody is attached.
-    pub fn reset(&self) {
-        let hot = &self.hot;
-        for word in [&hot.running, &hot.waiters] {
-            word.put(0);
-        }
-        for word in [&hot.summary, &hot.hurry, &hot.hold_off, &hot.flags] {
-            word.put(0);
+    pub fn reset(&self, now: u64) {
+        self.hot.running.put(0);
+        self.hot.hold_off.put(0);
+        self.flags().iter().for_each(|flags| flags.put(0));
+        for line in self.lines() {
+            line.waiters.put(0);
+            line.ticket.put(0);
+            line.summary.put(0);
+            line.hurry.put(0);
+            line.bits.iter().for_each(|word| word.put(0));
+            for place in line.places {
+                place.ticket.put(0);
+                place.owner.put(0);
+            }
         }
         self.cold.estate.put(0);
-        self.cold.ticket.put(0);
-        self.bits.iter().for_each(|word| word.put(0));
+        let bucket = self.limiter().bucket();
+        bucket.fill(bucket.rate(), now);
+        let progress = &self.limiter_cold.progress;
+        progress.iter().for_each(|word| word.put(0));
+        self.pacer_hot.next_start.put(0);
         // Whole tables, not up to the marks: after a crash of the machine a disk file may hold older marks than tables.
         for member in self.roster.iter() {
             member.status.put(0);
             member.held_since.put(0);
-            let counters = &member.scheduler;
-            for set in [
-                &counters.deferred,
-                &counters.completed,
-                &counters.cancelled,
-                &counters.lost,
-            ] {
-                set.iter().for_each(|word| word.put(0));
+            for counts in member.queues() {
+                counts.iter().for_each(|count| count.put(0));
             }
+            let rest = member.forced.iter().chain(&member.pacer);
+            rest.for_each(|word| word.put(0));
         }
         for record in self.records.iter() {
             for word in [
@@ -123,11 +214,12 @@ impl Views {
                 &record.admitted,
                 &record.released,
                 &record.reclaimed,
+                &record.consumed,
+                &record.started,
             ] {
                 word.put(0);
             }
         }
-        self.places.iter().for_each(|place| place.ticket.put(0));
         self.cold.members_high.put(0);
         self.cold.records_high.put(self.geometry.members);
     }

@@ -28,13 +28,19 @@ pub fn now() -> u64 {
     less(nanos(clock_gettime(ClockId::Monotonic)), monotonic_offset())
 }
 
-/// Like [`now`] in milliseconds, from the coarse clock: a few nanoseconds to read, up to one kernel tick late.
+/// Like [`now`], from the coarse clock: a few nanoseconds to read, up to one kernel tick late.
 #[inline]
-pub fn coarse_ms() -> u64 {
+pub fn coarse_now() -> u64 {
     less(
         nanos(clock_gettime(ClockId::MonotonicCoarse)),
         monotonic_offset(),
-    ) / 1_000_000
+    )
+}
+
+/// [`coarse_now`] in milliseconds.
+#[inline]
+pub fn coarse_ms() -> u64 {
+    coarse_now() / 1_000_000
 }
 
 /// What the kernel of this process's time namespace calls the moment `at` of [`now`]: an absolute futex deadline.

@@ -172,7 +172,8 @@ extern "C" fn on_prepare() {
     enter();
     let prepared: Vec<_> =
         with_registry(|registry| registry.aware.iter().filter_map(Weak::upgrade).collect());
-    for it in &prepared {
+    // The youngest first: who holds a lock of one may take those of what it was made from, never the reverse.
+    for it in prepared.iter().rev() {
         it.prepare();
     }
     with_registry(|registry| registry.prepared = prepared);
@@ -199,7 +200,7 @@ fn after_fork(tell: impl Fn(&dyn ForkAware), first: impl FnOnce()) {
     }
     first();
     let prepared = with_registry(|registry| mem::take(&mut registry.prepared));
-    for it in prepared.iter().rev() {
+    for it in &prepared {
         tell(it.as_ref());
     }
     leave();

@@ -247,19 +247,32 @@ fn a16_a17_the_public_surface() {
     scheduler.release().unwrap();
 }
 
-/// Gates of later versions are refused, not left out in silence.
+/// It has the gates that were asked for and no others.
 #[test]
-fn a17_a_segment_is_made_with_all_its_gates_or_not() {
+fn a17_a_segment_is_made_with_all_its_gates() {
     let shared = Shared::new(1);
-    let path = shared.directory.path().join("rate");
-    let location = shmsched::Location::File(path.clone());
-    for settings in [
-        Settings::new().rate(5),
-        Settings::new().concurrency(1).rate(5),
-    ] {
-        let refused = Segment::make(&location, &settings).unwrap_err();
-        assert!(matches!(refused, CreateError::Unsupported(_)), "{refused}");
-        assert!(!path.exists());
+    let second = std::time::Duration::from_secs(1);
+    for (at, (settings, has)) in [
+        (Settings::new().concurrency(1), [true, false, false]),
+        (Settings::new().rate(5), [false, true, false]),
+        (Settings::new().interval(second), [false, false, true]),
+        (
+            Settings::new().concurrency(1).rate(5).interval(second),
+            [true; 3],
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = shared.directory.path().join(format!("gates{at}"));
+        let location = shmsched::Location::File(path);
+        let segment = Segment::create(&location, &settings).unwrap();
+        let found = [
+            segment.scheduler().is_ok(),
+            segment.limiter().is_ok(),
+            segment.pacer().is_ok(),
+        ];
+        assert_eq!(found, has);
     }
 }
 

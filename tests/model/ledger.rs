@@ -198,7 +198,13 @@ fn a_slot_changes_hands() {
         world.die(1);
         let successor = thread(&world, |world| {
             world.bury();
-            roster::clean(1, &world.roster[1], 1, world.records.iter(), &world.line());
+            roster::clean(
+                1,
+                &world.roster[1],
+                1,
+                world.records.iter(),
+                &[world.line()],
+            );
             // Whoever claims a slot has locked its byte.
             world.revive(1);
             let generation = roster::claim(&world.roster[1]).expect("it was freed");

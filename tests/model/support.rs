@@ -7,7 +7,8 @@ use shmsched::model::protocol::ledger::{self, Books, Picture, Refused, Word};
 use shmsched::model::protocol::line::{Doing, Line, Mark, Seat};
 use shmsched::model::protocol::mutant;
 use shmsched::model::protocol::roster::{self, Owner, Status};
-use shmsched::model::protocol::scheduler::{Gate, Limits, Moment, Outlook};
+use shmsched::model::protocol::scheduler::{Gate, Limits, Moment};
+use shmsched::model::protocol::turn::Outlook;
 use shmsched::model::words::{I32, U32, U64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -150,7 +151,9 @@ impl World {
             hurry: &self.hot.hurry,
             waiters: &self.hot.waiters,
             ticket: &self.cold.ticket,
+            lanes: LANES,
             bits: &self.bits,
+            by_member: true,
             words: 1,
             places: &self.places,
             roster: &self.roster,
@@ -282,7 +285,9 @@ impl World {
     }
 
     pub fn join(&self, member: u32, amount: u32) {
-        self.line().join(member, 1, LANE, seat(amount));
+        let generation = 1;
+        let owner = Owner { member, generation };
+        self.line().join(member, owner, LANE, seat(amount));
     }
 
     /// Leaves the line, served or not; room left to this place is somebody's.
@@ -320,7 +325,7 @@ impl World {
             };
             let Some(drawn) = outlook.turn else {
                 let place = line.place(member, LANE).unwrap();
-                place.watching.put(u32::from(outlook.watches));
+                place.watching.put(u32::from(outlook.watches.is_some()));
                 return false;
             };
             let limits = Limits::read(&self.hot);

@@ -1,0 +1,127 @@
+//! The Pacer's decisions: when the next start is, and whose. Pure functions of what was read.
+//!
+//! The head serves itself: when it is due it moves the next start by one compare-exchange, to an interval after now, right
+//! before its operation runs. So there is no state "let in but not begun" that a stopped process could hold, spacing is
+//! measured between real starts, and a late one never makes the next come early (P8 to P12).
+
+use super::line::{Entry, Line};
+use super::turn::{self, Outlook, Plan, Roll, Why};
+use crate::layout::PacerHot;
+
+/// How many of the line know by themselves when their turn comes. The others are told when they become such.
+const AWARE: usize = 2;
+/// When one that is behind somebody who was called looks again.
+const BEHIND_NS: u64 = 50_000_000;
+
+/// The words of a Pacer.
+#[derive(Clone, Copy)]
+pub struct Gate<'a> {
+    /// The hot line.
+    pub hot: &'a PacerHot,
+    /// Where its callers wait.
+    pub line: Line<'a>,
+}
+
+/// Looks who is next: one may start once it is time, and the next an interval after him.
+pub fn plan(entries: &[Entry], next_start: u64, interval: u64, now: u64, ms: u32) -> Plan {
+    let roll = Roll::call(entries, ms);
+    let mut plan = Plan {
+        lapses: roll.lapses.clone(),
+        ..Plan::default()
+    };
+    let mut due = next_start;
+    let mut behind_called = false;
+    for (rank, at) in roll.awake().into_iter().enumerate() {
+        if roll.called.contains(&at) {
+            behind_called = true;
+        } else if rank == 0 && due <= now {
+            plan.calls.push((at, false));
+        } else if rank < AWARE {
+            let look = match behind_called {
+                true => due.min(now.saturating_add(BEHIND_NS)),
+                false => due,
+            };
+            plan.watchers.push((at, look));
+        } else {
+            break;
+        }
+        due = due.max(now).saturating_add(interval);
+    }
+    plan
+}
+
+impl Gate<'_> {
+    /// The interval, at least a nanosecond.
+    #[inline(always)]
+    pub fn interval(&self) -> u64 {
+        self.hot.interval.peek().max(1)
+    }
+
+    /// When the next start is allowed. More than an interval ahead, which only a clock that stepped back or a shorter
+    /// interval makes, counts as an interval ahead.
+    pub fn next_start(&self, now: u64) -> u64 {
+        self.hot
+            .next_start
+            .get()
+            .min(now.saturating_add(self.interval()))
+    }
+
+    /// Starts now if it is time (P16): then the next one is an interval away.
+    #[inline(always)]
+    pub fn start(&self, now: u64) -> bool {
+        let mut seen = self.hot.next_start.get();
+        // Each round loses to another start, which is in the future of `now` then, but for a scribbler.
+        for _ in 0..4 {
+            let interval = self.interval();
+            if seen > now && seen <= now.saturating_add(interval) {
+                return false;
+            }
+            if seen > now {
+                // Ahead by more than the interval: it becomes an interval ahead, and nobody starts.
+                let _ = self
+                    .hot
+                    .next_start
+                    .replace(seen, now.saturating_add(interval));
+                return false;
+            }
+            match self
+                .hot
+                .next_start
+                .replace(seen, now.saturating_add(interval))
+            {
+                Ok(_) => return true,
+                Err(moved) => seen = moved,
+            }
+        }
+        false
+    }
+
+    /// Changes the interval: the next start is no further away than the new one.
+    pub fn set_interval(&self, interval: u64, now: u64) {
+        self.hot.interval.put(interval.max(1));
+        let seen = self.hot.next_start.get();
+        let latest = now.saturating_add(interval.max(1));
+        if seen > latest {
+            let _ = self.hot.next_start.replace(seen, latest);
+        }
+    }
+
+    /// Looks who is next and calls him if it is time, see [`turn::advance`].
+    pub fn advance(
+        &self,
+        me: Option<(u32, usize)>,
+        why: Why,
+        (now, ms): (u64, u32),
+        ring: &mut dyn FnMut(u32, usize),
+    ) -> Outlook {
+        let mut plan =
+            |entries: &[Entry]| plan(entries, self.next_start(now), self.interval(), now, ms);
+        turn::advance(&self.line, me, why, ms, &mut plan, &|_| true, ring)
+    }
+
+    /// Nobody waits, so that a newcomer need not.
+    #[inline(always)]
+    pub fn nobody_waits(&self) -> bool {
+        self.hot.summary.peek() == 0
+    }
+}

@@ -1,0 +1,351 @@
+//! A turn at the Scheduler: taking slots, giving them back, and who is next.
+
+use crate::error::AcquireError;
+use crate::layout::Gate;
+use crate::park::Post;
+use crate::park::queue::Queue;
+use crate::park::waiter::{Fate, Kind, Nudge, Waiter, Wish};
+use crate::protocol::ledger::{self, Refused, fits};
+use crate::protocol::line::{Doing, Mark, Seat};
+use crate::protocol::scheduler::{Limits, Moment, PATIENCE_NS};
+use crate::protocol::turn::Outlook;
+use crate::segment::Scope;
+use crate::segment::attachment::Attachment;
+use crate::sys::clock;
+use crate::waiting::{Attempt, Later};
+use std::cell::Cell;
+use std::sync::Arc;
+
+thread_local! {
+    static CHANCE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A small generator is enough for the lottery (xorshift64*), seeded per thread.
+fn chance() -> u32 {
+    CHANCE.with(|chance| {
+        let mut x = chance.get();
+        if x == 0 {
+            let here = std::ptr::from_ref(chance) as u64;
+            x = (clock::now() ^ here.rotate_left(32) ^ u64::from(std::process::id())) | 1;
+        }
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        chance.set(x);
+        (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as u32
+    })
+}
+
+fn slot_post(lane: usize) -> Post {
+    let gate = Gate::Scheduler;
+    Post { gate, lane }
+}
+
+impl Attachment {
+    /// The lanes of the Scheduler at which this member's queue has somebody.
+    fn own_lanes(&self) -> u32 {
+        self.own_posts.get() & ((1 << crate::layout::LANES) - 1)
+    }
+
+    /// A draw of the lottery.
+    pub(crate) fn draw(&self) -> u32 {
+        match self.draw.peek() {
+            0 => chance(),
+            fixed => fixed - 1,
+        }
+    }
+
+    /// Calls who is next. With a draw, room was freed: the lottery decides the first turn by it, further ones by others.
+    pub(crate) fn advance_slots(&self, me: Option<(u32, usize)>, first: Option<u32>) -> Outlook {
+        if self.hot().summary.get() == 0 {
+            return Outlook::default();
+        }
+        let mut next = first;
+        let mut draw = || next.take().unwrap_or_else(|| self.draw());
+        let moment = Moment {
+            now: clock::now(),
+            ms: clock::coarse_ms() as u32,
+            draw: if first.is_some() {
+                Some(&mut draw)
+            } else {
+                None
+            },
+        };
+        let gate = Gate::Scheduler;
+        let mut ring = |member: u32, lane: usize| self.ring(member, Post { gate, lane });
+        self.views.scheduler().advance(me, moment, &mut ring)
+    }
+
+    /// After slots were given back or a limit was raised: pair `line-free`.
+    pub(crate) fn advance_after_freeing(self: &Arc<Self>) {
+        self.advance_drawn(self.draw());
+    }
+
+    fn advance_drawn(self: &Arc<Self>, draw: u32) {
+        let outlook = self.advance_slots(None, Some(draw));
+        // Who was called and keeps silent may be dead; asked once in 10 ms at most.
+        if outlook.silent && clock::coarse_ms() >= self.looked.get() + 10 {
+            self.look(Scope::Concerned);
+        }
+    }
+
+    /// Takes slots now, or says that the caller must wait (`false`). What a newcomer may do.
+    pub(crate) fn take_slots_now(self: &Arc<Self>, wish: Wish) -> Result<bool, AcquireError> {
+        let Wish { post, amount, .. } = wish;
+        let lane = post.lane;
+        if let Some(failure) = self.failure_at(Gate::Scheduler) {
+            return Err(failure);
+        }
+        let hot = self.hot();
+        let limits = Limits::read(hot);
+        if limits.concurrency == 0 {
+            // So it looks too when somebody zeroed the file.
+            self.notice_damage();
+            return Err(self
+                .failure_at(Gate::Scheduler)
+                .unwrap_or(AcquireError::Zero));
+        }
+        if !limits.can_ever_fit(amount) {
+            return Err(AcquireError::DoesNotFit {
+                amount,
+                concurrency: limits.concurrency,
+            });
+        }
+        self.obey_hold_off();
+        // A caller never passes its own process's waiters of its priority; a mark says nobody passes.
+        if self.own_posts.get() & post.bit() != 0 || Mark(hot.hurry.get()).bars(lane) {
+            return Ok(false);
+        }
+        let seat = Seat {
+            amount,
+            bound: wish.bound,
+            ceiling: wish.ceiling,
+            since: 0,
+        };
+        let bound = limits.bound(lane, &seat, false);
+        let taken = {
+            let record = self.own();
+            ledger::take(&record, &hot.running, amount, bound, || {
+                self.state.peek() != 0
+            })
+        };
+        match taken {
+            Ok(()) => {
+                self.notice_gone_now_and_then();
+                Ok(true)
+            }
+            Err(Refused::Full) => Ok(false),
+            Err(Refused::Inert) => Err(self
+                .failure_at(Gate::Scheduler)
+                .unwrap_or(AcquireError::Disposed)),
+        }
+    }
+
+    /// Gives slots back, off the fast path.
+    #[cold]
+    pub(crate) fn give_slow(self: &Arc<Self>, slots: u32) {
+        if self.is_inert() {
+            return;
+        }
+        self.obey_hold_off();
+        // One draw for this turn, whoever gets it.
+        let draw = self.draw();
+        if self.own_lanes() != 0 && self.hand_over(slots, draw) {
+            return;
+        }
+        let given = {
+            let record = self.own();
+            ledger::give(&record, &self.hot().running, slots, || self.is_inert())
+        };
+        if given {
+            self.advance_drawn(draw);
+            self.serve_callbacks();
+        }
+    }
+
+    /// Own turn: the slots go straight to this member's next waiter of the same amount, without touching RUNNING.
+    ///
+    /// Only if that place is next in the whole line and would be admitted after the release. A thread must have waited
+    /// 500 us, since handing on between threads makes a convoy. A task is never handed slots: it is called and takes
+    /// them itself, so that nothing is ever held by a future that nobody polls.
+    fn hand_over(self: &Arc<Self>, slots: u32, draw: u32) -> bool {
+        let mut queue = self.queue.lock();
+        if self.failure_at(Gate::Scheduler).is_some() {
+            return false;
+        }
+        let Some(lane) = self.next_after(slots, draw) else {
+            return false;
+        };
+        let Some(first) = queue.first(slot_post(lane)).cloned() else {
+            return false;
+        };
+        let long = clock::now().saturating_sub(first.since) >= PATIENCE_NS;
+        if first.amount != slots
+            || !(matches!(first.kind, Kind::Callback(_)) || first.is_thread() && long)
+        {
+            return false;
+        }
+        first.decide(Fate::Granted);
+        let record = self.own();
+        record
+            .admitted
+            .put(record.admitted.peek().wrapping_add(u64::from(slots)));
+        record
+            .released
+            .put(record.released.peek().wrapping_add(u64::from(slots)));
+        drop(record);
+        let nudge = self.take_out(&mut queue, &first, true);
+        self.member().held_since.put(clock::now());
+        drop(queue);
+        nudge.deliver();
+        self.settled(Gate::Scheduler);
+        match &first.kind {
+            Kind::Callback(job) => {
+                let job = job.lock().take();
+                job.into_iter().for_each(|job| self.run_job(job));
+            }
+            // It sleeps on the member's bell.
+            _ => self.ring(self.me, slot_post(lane)),
+        }
+        true
+    }
+
+    /// Runs this member's callbacks whose turn came by a release of this thread that was no hand-over.
+    fn serve_callbacks(self: &Arc<Self>) {
+        let mut lanes = self.own_lanes();
+        while lanes != 0 {
+            let lane = 31 - lanes.leading_zeros() as usize;
+            let mut queue = self.queue.lock();
+            let first = queue.first(slot_post(lane)).cloned();
+            let got = first
+                .filter(|first| matches!(first.kind, Kind::Callback(_)))
+                .and_then(|first| match self.attempt(&mut queue, &first) {
+                    Attempt::Got(nudges) => Some((nudges, first)),
+                    Attempt::Later(_) => None,
+                });
+            drop(queue);
+            match got {
+                Some((nudges, first)) => {
+                    nudges.into_iter().for_each(Nudge::deliver);
+                    self.settled(Gate::Scheduler);
+                    Attachment::job_of(&first)
+                        .into_iter()
+                        .for_each(|job| self.run_job(job));
+                }
+                None => lanes &= !(1 << lane),
+            }
+        }
+    }
+
+    /// The lane of this member whose turn it would be if `slots` were given back now.
+    fn next_after(&self, slots: u32, draw: u32) -> Option<usize> {
+        let hot = self.hot();
+        let entries = self.views.line(Gate::Scheduler).entries();
+        let limits = Limits::read(hot);
+        let mut draw = || draw;
+        let view = crate::protocol::scheduler::View {
+            entries: &entries,
+            running: hot.running.get().wrapping_sub(slots as i32),
+            limits: &limits,
+            mark: Mark(hot.hurry.get()),
+            now: clock::now(),
+            ms: clock::coarse_ms() as u32,
+        };
+        let plan = crate::protocol::scheduler::plan(view, Some(&mut draw));
+        let (at, _) = *plan.calls.first()?;
+        (entries[at].member == self.me && plan.lapses.is_empty()).then_some(entries[at].lane)
+    }
+
+    /// One try of the member's first waiter of a lane: sleep, look, take. Under the queue's lock.
+    pub(crate) fn attempt_slots(
+        self: &Arc<Self>,
+        queue: &mut Queue,
+        waiter: &Arc<Waiter>,
+    ) -> Attempt {
+        let lane = waiter.post.lane;
+        let hot = self.hot();
+        let line = self.views.line(Gate::Scheduler);
+        // Each round loses a race to a newcomer who got in; after 500 us the mark keeps them out.
+        for _ in 0..64 {
+            if !line.is_announced(self.me, lane) {
+                line.announce(self.me, lane);
+            }
+            let was = line.settle(self.me, lane); // pair: line-sleep
+            let outlook = match was.doing() {
+                Doing::Called => Outlook {
+                    turn: Some(was.drawn()),
+                    ..Outlook::default()
+                },
+                _ => self.advance_slots(Some((self.me, lane)), None),
+            };
+            let Some(drawn) = outlook.turn else {
+                return Attempt::Later(self.take_note(waiter, outlook));
+            };
+            let limits = Limits::read(hot);
+            let mark = Mark(hot.hurry.get());
+            let drawn = drawn || mark == Mark::new(self.me, self.generation, lane, true);
+            let bound = limits.bound(lane, &waiter.seat(), drawn);
+            let taken = {
+                let record = self.own();
+                ledger::take(&record, &hot.running, waiter.amount, bound, || {
+                    self.state.peek() != 0
+                })
+            };
+            match taken {
+                Ok(()) => {
+                    self.member().held_since.put(clock::now());
+                    return Attempt::Got(vec![self.take_out(queue, waiter, true)]);
+                }
+                Err(Refused::Inert) => break,
+                Err(Refused::Full) => {
+                    let limit = limits.concurrency.min(i32::MAX as u32);
+                    let lacks_room = !fits(hot.running.get(), waiter.amount, limit);
+                    if lacks_room && clock::now().saturating_sub(waiter.since) >= PATIENCE_NS {
+                        line.mark(Mark::new(self.me, self.generation, lane, drawn));
+                    }
+                }
+            }
+        }
+        // Not left called: it would count as in, and nobody would ring it.
+        line.settle(self.me, lane);
+        Attempt::Later(Later::FIRST)
+    }
+
+    /// Who asks for more than one slot may never be called, since they never come free together: if it holds up those
+    /// behind it for lack of room, it bars newcomers all the same.
+    pub(crate) fn bar_if_held_up(&self, waiter: &Waiter, outlook: Outlook) {
+        if outlook.turn.is_none()
+            && outlook.short
+            && waiter.amount > 1
+            && clock::now().saturating_sub(waiter.since) >= PATIENCE_NS
+        {
+            let mark = Mark::new(self.me, self.generation, waiter.post.lane, false);
+            self.views.line(Gate::Scheduler).mark(mark);
+        }
+    }
+
+    /// When a head that asks for more than one slot looks whether it must bar newcomers.
+    pub(crate) fn bars_at(&self, waiter: &Waiter, now: u64) -> Option<u64> {
+        let at = waiter.since.saturating_add(PATIENCE_NS);
+        let bars = waiter.post.gate == Gate::Scheduler && waiter.amount > 1;
+        (bars && at > now).then_some(at)
+    }
+
+    /// [`Self::notice_gone`] at about every thousandth acquire of this thread.
+    fn notice_gone_now_and_then(self: &Arc<Self>) {
+        let due = self.own().word.peek() >> 34 & 0x3ff == 0x3ff;
+        if due {
+            self.notice_gone();
+        }
+    }
+
+    /// Why so many slots can never be had.
+    pub(crate) fn never_fits(&self, amount: u32) -> Option<AcquireError> {
+        let limits = Limits::read(self.hot());
+        let concurrency = limits.concurrency;
+        (!limits.can_ever_fit(amount)).then_some(AcquireError::DoesNotFit {
+            amount,
+            concurrency,
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! The future of a wait. Runs on any executor: the member's helper thread wakes it.
+
+use super::{Ask, Attempt};
+use crate::error::AcquireError;
+use crate::layout::Gate;
+use crate::park::waiter::{Fate, Kind, Nudge, Waiter};
+use crate::sys::clock;
+use crate::sys::mutex::Mutex;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Waits for what it asks for; dropped before it is ready, it leaves the queue and takes nothing.
+///
+/// It is taken within the poll that returns ready, never before: there is nothing to lose between a grant and the next
+/// poll.
+pub(crate) struct Taking<A: Ask> {
+    ask: A,
+    deadline: Option<u64>,
+    waiter: Option<Arc<Waiter>>,
+    /// What is to be woken once the caller has begun: see [`Taking::pass_on`].
+    after: Option<Vec<Nudge>>,
+    /// Whether the next turn waits for [`Taking::pass_on`].
+    keeps: bool,
+}
+
+impl<A: Ask> Taking<A> {
+    pub fn new(ask: A, deadline: Option<u64>) -> Taking<A> {
+        Taking {
+            ask,
+            deadline,
+            waiter: None,
+            after: None,
+            keeps: false,
+        }
+    }
+
+    /// One that, once it is ready, keeps those behind it waiting until [`Taking::pass_on`], or until it is dropped.
+    pub fn keeping(ask: A, deadline: Option<u64>) -> Taking<A> {
+        let mut taking = Taking::new(ask, deadline);
+        taking.keeps = true;
+        taking
+    }
+
+    /// Wakes those behind.
+    pub fn pass_on(&mut self) {
+        if let Some(nudges) = self.after.take() {
+            nudges.into_iter().for_each(Nudge::deliver);
+            self.ask.attachment().settled(self.gate());
+        }
+    }
+
+    fn gate(&self) -> Gate {
+        self.ask.wish().post.gate
+    }
+
+    /// The first poll: takes at once, or joins the queue.
+    fn begin(&mut self, waker: &Waker) -> Poll<Result<(), A::Error>> {
+        if self.ask.take_now()? {
+            return Poll::Ready(Ok(()));
+        }
+        if self
+            .deadline
+            .is_some_and(|deadline| deadline <= clock::now())
+        {
+            // Not on the account of a dead one, nor of a stopped one whose turn it is.
+            return Poll::Ready(match self.ask.take_at_last()? {
+                true => Ok(()),
+                false => Err(AcquireError::TimedOut.into()),
+            });
+        }
+        let attachment = self.ask.attachment();
+        attachment.ensure_helper()?;
+        let kind = Kind::Task(Mutex::new(Some(waker.clone())));
+        self.waiter = Some(self.ask.join(kind, self.deadline)?);
+        attachment.look_if_stale();
+        // The helper keeps this task's watch and deadline.
+        attachment.ring_helper();
+        Poll::Pending
+    }
+
+    fn proceed(&mut self, waiter: Arc<Waiter>, waker: &Waker) -> Poll<Result<(), A::Error>> {
+        let attachment = self.ask.attachment().clone();
+        let gate = waiter.post.gate;
+        if attachment.failure() == Some(AcquireError::Forked) {
+            return self.done(Err(AcquireError::Forked));
+        }
+        // Swapped in below; what it replaces is dropped after the queue's lock, since a waker's drop may drop a task,
+        // and with it another wait of this member.
+        let mut spare = Some(waker.clone());
+        let mut queue = attachment.queue.lock();
+        match waiter.fate() {
+            Fate::Granted => return self.done(Ok(())),
+            Fate::Failed => {
+                let failure = attachment.failure_at(gate);
+                return self.done(Err(failure.unwrap_or(AcquireError::Closed)));
+            }
+            Fate::Waiting => {}
+        }
+        if let Kind::Task(slot) = &waiter.kind {
+            let mut slot = slot.lock();
+            if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
+                std::mem::swap(&mut *slot, &mut spare);
+            }
+        }
+        let mut nudge = None;
+        if waiter.passed.peek() != 0 {
+            waiter.passed.put(0);
+            nudge = queue
+                .is_first(&waiter)
+                .then(|| attachment.reseat(&queue, waiter.post));
+        }
+        if let Some(failure) = attachment.wait_failure(&waiter) {
+            drop(queue);
+            return self.done(attachment.end_wait(&waiter, failure));
+        }
+        let got = if queue.is_first(&waiter) {
+            waiter.called.put(0);
+            match attachment.attempt(&mut queue, &waiter) {
+                Attempt::Got(nudges) => Some(nudges),
+                Attempt::Later(_) => None,
+            }
+        } else {
+            None
+        };
+        drop(queue);
+        nudge.into_iter().for_each(Nudge::deliver);
+        if let Some(nudges) = got {
+            self.after = Some(nudges);
+            if !self.keeps {
+                self.pass_on();
+            }
+            return self.done(Ok(()));
+        }
+        if self
+            .deadline
+            .is_some_and(|deadline| deadline <= clock::now())
+            && attachment.cancel(&waiter)
+        {
+            return self.done(Err(AcquireError::TimedOut));
+        }
+        Poll::Pending
+    }
+
+    fn done(&mut self, result: Result<(), AcquireError>) -> Poll<Result<(), A::Error>> {
+        self.waiter = None;
+        Poll::Ready(result.map_err(A::Error::from))
+    }
+}
+
+impl<A: Ask + Unpin> Future for Taking<A> {
+    type Output = Result<(), A::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.waiter.is_none() {
+            match self.begin(context.waker()) {
+                Poll::Pending => {}
+                ready => return ready,
+            }
+        }
+        let Some(waiter) = self.waiter.clone() else {
+            return Poll::Pending;
+        };
+        self.proceed(waiter, context.waker())
+    }
+}
+
+impl<A: Ask> Drop for Taking<A> {
+    fn drop(&mut self) {
+        let attachment = self.ask.attachment();
+        if let Some(waiter) = &self.waiter
+            && !attachment.cancel(waiter)
+            && attachment.failure() != Some(AcquireError::Forked)
+            && waiter.fate() == Fate::Granted
+        {
+            self.ask.give_back();
+        }
+        self.pass_on();
+    }
+}

@@ -1,0 +1,317 @@
+//! The helper: one thread per member, started by the first task or callback that waits. It sleeps on the member's bell
+//! for every post whose first is no thread, wakes tasks for their turns and at their deadlines, and keeps the watches.
+
+use super::{Attempt, Later};
+use crate::error::AcquireError;
+use crate::layout::Gate;
+use crate::park::queue::Queue;
+use crate::park::waiter::{Job, Kind, Nudge, Waiter};
+use crate::park::{HELPER_BIT, Post};
+use crate::protocol::line::{Doing, State};
+use crate::protocol::turn::{GRACE_MS, NEVER, Why};
+use crate::segment::attachment::{Attachment, state};
+use crate::sys::{clock, threads};
+use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+/// What a member has of the helper.
+#[derive(Default)]
+pub(crate) struct Helper {
+    started: bool,
+    /// Runs callbacks whose turn came by another process's release, or by time.
+    runner: Option<Sender<Job>>,
+}
+
+impl Helper {
+    /// Lets the runner end. The helper itself sees the queue shut, once it is rung: whether there is one.
+    pub fn stop(&mut self) -> bool {
+        self.runner = None;
+        self.started
+    }
+
+    /// Leaves the helper to the end of the process: nobody rings it any more.
+    pub fn abandon(&mut self) {
+        self.started = false;
+    }
+
+    pub fn runner(&mut self) -> Option<Sender<Job>> {
+        if self.runner.is_none() {
+            let (sender, jobs) = channel::<Job>();
+            thread::Builder::new()
+                .name("shmsched-jobs".into())
+                .spawn(move || {
+                    threads::leave_signals_to_others();
+                    super::jobs::run_all(&jobs);
+                })
+                .ok()?;
+            self.runner = Some(sender);
+        }
+        self.runner.clone()
+    }
+}
+
+impl Attachment {
+    /// Starts the helper unless it runs.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no thread.
+    pub(crate) fn ensure_helper(self: &Arc<Self>) -> Result<(), AcquireError> {
+        let mut helper = self.helper.lock();
+        if !helper.started {
+            let this = self.clone();
+            thread::Builder::new()
+                .name("shmsched-wait".into())
+                .stack_size(256 * 1024)
+                .spawn(move || this.help())
+                .map_err(|error| AcquireError::NoThread(error.to_string()))?;
+            helper.started = true;
+        }
+        Ok(())
+    }
+
+    fn help(self: Arc<Self>) {
+        threads::leave_signals_to_others();
+        let mut rounds = [Round::default(); Post::COUNT];
+        loop {
+            let mut queue = self.queue.lock();
+            if queue.shut || self.is_over() {
+                drop(queue);
+                let mut helper = self.helper.lock();
+                helper.stop();
+                helper.started = false;
+                return;
+            }
+            // After the check: a shut member's slot may belong to somebody else.
+            let heard = self.member().bell.get();
+            let now = clock::now();
+            let mut due = Due::default();
+            // A task gives up itself when it is polled after its deadline.
+            due.nudges
+                .extend(queue.expired(now).iter().map(|waiter| waiter.nudge()));
+            let failed = Gate::ALL.map(|gate| self.failure_at(gate));
+            if failed.iter().any(Option::is_some) {
+                drop(queue);
+                std::mem::take(&mut due).deliver(&self);
+                for (gate, failure) in Gate::ALL.into_iter().zip(&failed) {
+                    if failure.is_some() {
+                        self.fail_everybody(gate);
+                    }
+                }
+                if failed.contains(&Some(AcquireError::Lost)) {
+                    return;
+                }
+                queue = self.queue.lock();
+            }
+            let mut bits = HELPER_BIT;
+            let mut until = queue.earliest.unwrap_or(NEVER);
+            let mut duties: [Option<(bool, u32)>; 3] = [None; 3];
+            for (post, round) in Post::all().zip(&mut rounds) {
+                let Some(first) = queue
+                    .first(post)
+                    .filter(|first| !first.is_thread())
+                    .cloned()
+                else {
+                    *round = Round::default();
+                    continue;
+                };
+                bits |= post.bit();
+                round.later = self.tend(&mut queue, &first, &mut due);
+                let near = round.later.rank < 2;
+                let next = self.timer(post.gate, now, round.later.rank);
+                if now >= round.timer {
+                    round.timer = next;
+                    round.watches = round.watches.wrapping_add(1);
+                    let duty = &mut duties[post.gate as usize];
+                    if !matches!(duty, Some((true, _))) {
+                        *duty = Some((near, round.watches));
+                    }
+                }
+                round.timer = round.timer.min(next);
+                let bars = self.bars_at(&first, now).unwrap_or(NEVER);
+                due.look |= round.later.behind && round.look_at <= now;
+                round.look_at = round.later.due;
+                until = until.min(round.timer).min(bars).min(round.later.due);
+            }
+            drop(queue);
+            let again = !due.is_empty();
+            due.deliver(&self);
+            for (gate, duty) in Gate::ALL.into_iter().zip(duties) {
+                if let Some((near, watches)) = duty {
+                    self.watch_duty(gate, near, watches);
+                }
+            }
+            if !again {
+                let bits = NonZeroU32::new(bits).unwrap_or(NonZeroU32::MAX);
+                let _ = self.member().bell.wait(heard, bits, Some(until));
+            }
+        }
+    }
+
+    /// Disposed, with no other gate that anybody could wait at.
+    fn is_over(&self) -> bool {
+        let others = Gate::Limiter.bit() | Gate::Pacer.bit();
+        self.state.get() & state::DISPOSED != 0 && self.views.header.gates.get() & others == 0
+    }
+
+    /// Looks after the first of a post. How it stands then.
+    fn tend(self: &Arc<Self>, queue: &mut Queue, first: &Arc<Waiter>, due: &mut Due) -> Later {
+        if let Some(AcquireError::DoesNotFit { .. }) = self.wait_failure(first) {
+            // A task finds out by itself when it is polled; a callback wants one slot, which fits.
+            due.nudges.push(first.nudge());
+        }
+        let (spot, lane) = (self.spot(first), first.post.lane);
+        let line = self.views.line(first.post.gate);
+        let state = line
+            .place(spot, lane)
+            .map_or(State(0), |place| State(place.state.get()));
+        let ms = clock::coarse_ms() as u32;
+        match &first.kind {
+            // Its poll takes the place up again.
+            Kind::Task(_) if first.passed.peek() != 0 => Later {
+                rank: u32::MAX,
+                ..Later::FIRST
+            },
+            Kind::Task(_) if state.doing() != Doing::Called => {
+                // Its parent's turn is what it waits for, and its bell will ring.
+                if let Some(until) = self.held_until(first) {
+                    return Later {
+                        due: until,
+                        ..Later::FIRST
+                    };
+                }
+                // Not its turn, as far as anybody told us: look ourselves.
+                let was = line.settle(spot, lane); // pair: line-sleep
+                if was.doing() == Doing::Called {
+                    // Called since it was read: give the turn back as it was.
+                    line.recall(spot, lane, was);
+                    return due.wake_task(first, ms);
+                }
+                if !line.is_announced(spot, lane) {
+                    line.announce(spot, lane);
+                }
+                let outlook = self.advance(first.post.gate, Some(first), Why::Moved);
+                let later = self.take_note(first, outlook);
+                match outlook.turn {
+                    Some(_) => due.wake_task(first, ms),
+                    None => later,
+                }
+            }
+            Kind::Task(_) => {
+                let called = first.called.peek();
+                if called == 0 {
+                    return due.wake_task(first, ms);
+                }
+                let left = GRACE_MS.saturating_sub(ms.wrapping_sub(called - 1));
+                if left > 0 {
+                    return Later {
+                        due: clock::now() + u64::from(left) * 1_000_000,
+                        ..Later::FIRST
+                    };
+                }
+                // It was not polled: the next of this process goes first. With nobody else there the place is passed
+                // over until the task is polled, or it would hold up every lane below.
+                first.passed.put(1);
+                first.called.put(0);
+                let next = queue.first(first.post).cloned();
+                let another = next.is_some_and(|next| next.passed.peek() == 0);
+                if (!another || first.post.gate == Gate::Pacer)
+                    && let Some(entry) = line.read(spot, lane)
+                {
+                    line.lapse(&entry, ms);
+                }
+                if another {
+                    due.nudges.push(self.reseat(queue, first.post));
+                }
+                due.settle[first.post.gate as usize] = true;
+                Later::FIRST
+            }
+            Kind::Callback(_) => {
+                let Some(runner) = self.helper.lock().runner() else {
+                    return Later::FIRST; // no thread now; try again at the next watch
+                };
+                match self.attempt(queue, first) {
+                    Attempt::Got(nudges) => {
+                        due.nudges.extend(nudges);
+                        due.settle[first.post.gate as usize] = true;
+                        due.jobs
+                            .extend(Attachment::job_of(first).map(|job| (runner, job)));
+                        Later::FIRST
+                    }
+                    Attempt::Later(later) => later,
+                }
+            }
+            Kind::Thread(_) => Later::FIRST,
+        }
+    }
+}
+
+/// What the helper remembers of a post.
+#[derive(Clone, Copy)]
+struct Round {
+    timer: u64,
+    later: Later,
+    /// When it looks for the dead if it still stands behind one who was called.
+    look_at: u64,
+    watches: u32,
+}
+
+impl Default for Round {
+    fn default() -> Round {
+        Round {
+            timer: NEVER,
+            later: Later::FIRST,
+            look_at: NEVER,
+            watches: 0,
+        }
+    }
+}
+
+/// What is to be done outside the queue's lock.
+#[derive(Default)]
+struct Due {
+    nudges: Vec<Nudge>,
+    jobs: Vec<(Sender<Job>, Job)>,
+    /// By gate: a place changed hands.
+    settle: [bool; 3],
+    /// Somebody who was called may be dead.
+    look: bool,
+}
+
+impl Due {
+    fn is_empty(&self) -> bool {
+        self.nudges
+            .iter()
+            .all(|nudge| matches!(nudge, Nudge::Nobody))
+            && self.jobs.is_empty()
+            && self.settle == [false; 3]
+    }
+
+    /// Wakes a task for its turn.
+    fn wake_task(&mut self, first: &Waiter, ms: u32) -> Later {
+        first.called.put(ms.wrapping_add(1).max(1));
+        self.nudges.push(first.nudge());
+        Later::FIRST
+    }
+
+    fn deliver(self, attachment: &Arc<Attachment>) {
+        for nudge in self.nudges {
+            // A waker is foreign code: its panic was reported, and must not end this thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| nudge.deliver()));
+        }
+        for (runner, job) in self.jobs {
+            let _ = runner.send(job);
+        }
+        for (gate, settle) in Gate::ALL.into_iter().zip(self.settle) {
+            if settle {
+                attachment.settled(gate);
+            }
+        }
+        if self.look {
+            attachment.look_if_stale();
+        }
+    }
+}

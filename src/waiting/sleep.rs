@@ -1,0 +1,163 @@
+//! Sleeping: a blocked thread at a gate, and what a sleeper does when it looks up by itself.
+
+use super::{Ask, Attempt, Later};
+use crate::error::AcquireError;
+use crate::layout::Gate;
+use crate::park::Post;
+use crate::park::waiter::{Fate, Kind, Nudge};
+use crate::segment::Scope;
+use crate::segment::attachment::Attachment;
+use crate::sys::clock;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// How often the first two in the Scheduler's line look after things: a holder may be dead.
+const WATCH_NS: u64 = 100_000_000;
+/// How often those of the other lines do, where nothing is held.
+const SLOW_WATCH_NS: u64 = 800_000_000;
+/// How often everybody else does.
+const DOZE_NS: u64 = 3_500_000_000;
+/// The same of those far back in a line where nothing is held.
+const LONG_DOZE_NS: u64 = 20_000_000_000;
+/// How long the very first in the Scheduler's line waits awake before it sleeps.
+const LINGER_NS: u64 = 10_000;
+/// How often a waiter asks whether the file still has a name, in watches of the Scheduler.
+const GONE_EVERY: u32 = 8;
+
+impl Attachment {
+    /// When a sleeper looks up by itself.
+    pub(crate) fn timer(&self, gate: Gate, now: u64, rank: u32) -> u64 {
+        let near = rank < 2;
+        let stagger = u64::from(self.me % 64) * 8_000_000;
+        let every = match gate {
+            Gate::Scheduler if near => WATCH_NS,
+            _ if near => SLOW_WATCH_NS,
+            Gate::Limiter | Gate::Pacer if rank >= 64 => LONG_DOZE_NS + stagger,
+            _ => DOZE_NS + stagger,
+        };
+        now.saturating_add(every)
+    }
+
+    /// What a sleeper does when it looks up by itself. Both of the first two look for the dead: the other may be stopped,
+    /// or dead itself.
+    pub(crate) fn watch_duty(self: &Arc<Self>, gate: Gate, near: bool, watches: u32) {
+        self.notice_damage();
+        if near || self.nobody_looks() {
+            self.look(Scope::Front);
+            // Held back by a target with nothing running, no release will ever draw for it.
+            if gate == Gate::Scheduler && self.hot().running.get() <= 0 {
+                self.advance_slots(None, Some(self.draw()));
+            }
+        }
+        if gate != Gate::Scheduler || watches.is_multiple_of(GONE_EVERY) {
+            self.notice_gone();
+        }
+    }
+
+    /// Whether nobody has looked for the dead for a second, though watchers do ten times a second: they are dead or
+    /// stopped.
+    fn nobody_looks(&self) -> bool {
+        let since = (clock::coarse_ms() as u32).wrapping_sub(self.views.cold.looked.get());
+        (1_000..u32::MAX / 2).contains(&since)
+    }
+
+    /// The very first in line stays awake for some microseconds: where slots are held as briefly as that, going to sleep
+    /// and being woken would take longer than the wait. `true`: the bell rang.
+    fn linger(&self, heard: u32, now: u64) -> bool {
+        let bell = &self.member().bell;
+        loop {
+            for _ in 0..16 {
+                if bell.peek() != heard {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if clock::now().saturating_sub(now) >= LINGER_NS {
+                return false;
+            }
+        }
+    }
+
+    /// Sleeps on the bell of a post.
+    fn sleep_at(&self, post: Post, heard: u32, until: u64) {
+        if let Some(bit) = NonZeroU32::new(post.bit()) {
+            let _ = self.member().bell.wait(heard, bit, Some(until));
+        }
+    }
+
+    /// Waits on this thread until it has what it asks for.
+    pub(crate) fn wait_here<A: Ask>(
+        self: &Arc<Self>,
+        ask: &A,
+        deadline: Option<u64>,
+    ) -> Result<(), A::Error> {
+        let waiter = ask.join(Kind::Thread(thread::current()), deadline)?;
+        let post = waiter.post;
+        self.look_if_stale();
+        let mut watches = 0u32;
+        // Kept over rings that came to nothing: on a busy segment they come more often than watches.
+        let mut timer = u64::MAX;
+        loop {
+            let heard = self.member().bell.get();
+            let mut queue = self.queue.lock();
+            match waiter.fate() {
+                Fate::Granted => return Ok(()),
+                Fate::Failed => {
+                    let failure = self.failure_at(post.gate);
+                    return Err(failure.unwrap_or(AcquireError::Closed).into());
+                }
+                Fate::Waiting => {}
+            }
+            let sits = queue.is_first(&waiter);
+            let mut stand = None;
+            if sits {
+                if let Some(failure) = self.wait_failure(&waiter) {
+                    drop(queue);
+                    return Ok(self.end_wait(&waiter, failure)?);
+                }
+                match self.attempt(&mut queue, &waiter) {
+                    Attempt::Got(nudges) => {
+                        drop(queue);
+                        nudges.into_iter().for_each(Nudge::deliver);
+                        self.settled(post.gate);
+                        return Ok(());
+                    }
+                    Attempt::Later(later) => stand = Some(later),
+                }
+            }
+            drop(queue);
+            let now = clock::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                if self.cancel(&waiter) {
+                    return Err(AcquireError::TimedOut.into());
+                }
+                continue;
+            }
+            let Some(Later { rank, due, behind }) = stand else {
+                let left = deadline.map_or(Duration::from_secs(3600), |deadline| {
+                    Duration::from_nanos(deadline - now)
+                });
+                thread::park_timeout(left);
+                continue;
+            };
+            timer = timer.min(self.timer(post.gate, now, rank));
+            let until = deadline.map_or(timer, |deadline| deadline.min(timer));
+            let until = until.min(due);
+            let until = self.bars_at(&waiter, now).map_or(until, |at| at.min(until));
+            let lingers = post.gate == Gate::Scheduler && rank == 0;
+            if !lingers || !self.linger(heard, now) {
+                self.sleep_at(post, heard, until);
+            }
+            let now = clock::now();
+            if now >= timer {
+                timer = u64::MAX;
+                watches = watches.wrapping_add(1);
+                self.watch_duty(post.gate, rank < 2, watches);
+            } else if behind && now >= due {
+                self.look_if_stale();
+            }
+        }
+    }
+}
