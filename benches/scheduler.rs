@@ -3,11 +3,13 @@
 //! `cargo bench --bench scheduler`. Criterion measures each alone; the ratios that the project promises are printed at
 //! the end from interleaved rounds, since neighbours on a noisy machine disturb both sides of a round alike.
 
+mod common;
+
+use common::interleaved;
 use criterion::Criterion;
 use shmsched::{Concurrency, Location, OpenOptions, Priority, Scheduler, Segment, Settings};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Instant;
 
 #[repr(align(128))]
 struct Line(AtomicI32);
@@ -54,28 +56,6 @@ fn benches(c: &mut Criterion) {
     });
     group.bench_function("local try_acquire + drop", |b| b.iter(|| ours(&local)));
     group.finish();
-}
-
-/// Medians over rounds taken in turn: nanoseconds per call of each, and of the rounds' ratios.
-fn interleaved(first: impl Fn(), second: impl Fn()) -> (f64, f64, f64) {
-    const CALLS: u32 = 20_000;
-    let time = |f: &dyn Fn()| {
-        let begun = Instant::now();
-        f();
-        begun.elapsed().as_nanos() as f64 / f64::from(CALLS)
-    };
-    let rounds: Vec<(f64, f64)> = (0..501)
-        .map(|_| {
-            let first = time(&|| (0..CALLS).for_each(|_| first()));
-            (first, time(&|| (0..CALLS).for_each(|_| second())))
-        })
-        .collect();
-    let median = |of: &dyn Fn(&(f64, f64)) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    (median(&|r| r.0), median(&|r| r.1), median(&|r| r.0 / r.1))
 }
 
 #[allow(missing_docs)]
