@@ -175,6 +175,7 @@ If run is killed with SIGKILL, the slot stays taken until the command ends.
 Examples:
   shmsched run thumbs -- convert a.png b.jpg
   shmsched run thumbs -p high -- make
+  shmsched run uplink --tokens 5000000 -- scp five-megabytes host:
   shmsched run api --timeout 10s -- curl https://example.org/
   shmsched run --concurrency 2 -- make      makes \"default\" if it is missing
   shmsched run thumbs --no-wait -E 0 -- rsync -a a/ b/
@@ -189,6 +190,9 @@ pub struct Run {
     /// How many slots to take
     #[arg(long, value_name = "K", default_value = "1", value_parser = units::parse_amount, allow_hyphen_values = true)]
     pub slots: u32,
+    /// How many tokens to take [default: 1 if the segment has nothing but a rate, else 0]
+    #[arg(long, value_name = "N", value_parser = units::parse_count, allow_hyphen_values = true)]
+    pub tokens: Option<u32>,
     /// End with 75 instead of waiting for anything
     #[arg(long, conflicts_with = "timeout")]
     pub no_wait: bool,
@@ -486,6 +490,8 @@ mod tests {
         for wrong in [
             &["S", "--timeout", "5", "--", "x"][..],
             &["S", "--no-wait", "--timeout", "1s", "--", "x"],
+            &["S", "--tokens", "-1", "--", "x"],
+            &["S", "--tokens", "2147483648", "--", "x"],
             &["S", "--rate", "0", "--", "x"],
             &["S", "--interval", "-1ms", "--", "x"],
             &["S", "x"],
