@@ -149,3 +149,115 @@ impl<'a> Queue<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Verb};
+    use clap::Parser;
+    use shmsched::{Location, Settings};
+    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Refuses so often, then opens; in turn, a while after somebody came.
+    struct Sluggish {
+        refuses: u32,
+        opens_after: Duration,
+        tries: Cell<u32>,
+        told: Cell<u32>,
+    }
+
+    impl Sluggish {
+        fn new(refuses: u32, opens_after: Duration) -> Sluggish {
+            Sluggish {
+                refuses,
+                opens_after,
+                tries: Cell::new(0),
+                told: Cell::new(0),
+            }
+        }
+    }
+
+    impl Door for Sluggish {
+        type Pass = u32;
+
+        fn at_once(&self) -> Result<u32, Refusal> {
+            let tries = self.tries.get() + 1;
+            self.tries.set(tries);
+            match tries > self.refuses {
+                true => Ok(tries),
+                false => Err(Refusal::Busy(Failure::new(Code::WouldWait, "others"))),
+            }
+        }
+
+        async fn in_turn(&self, _: Deadline) -> Result<u32, Refusal> {
+            let open = Arc::new(AtomicBool::new(false));
+            let mut begun = false;
+            std::future::poll_fn(|context| {
+                if open.load(Ordering::SeqCst) {
+                    return Poll::Ready(());
+                }
+                // The last waker, as futures have it: the first is that of nobody.
+                if std::mem::replace(&mut begun, true) {
+                    let (open, waker, after) =
+                        (Arc::clone(&open), context.waker().clone(), self.opens_after);
+                    std::thread::spawn(move || {
+                        std::thread::sleep(after);
+                        open.store(true, Ordering::SeqCst);
+                        waker.wake();
+                    });
+                }
+                Poll::Pending
+            })
+            .await;
+            self.at_once()
+        }
+
+        fn news(&self, _: &Sight) -> Option<String> {
+            self.told.set(self.told.get() + 1);
+            None
+        }
+    }
+
+    /// In one test, as a signal is for all threads of a process.
+    #[test]
+    fn ways_to_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let location = Location::File(directory.path().join("S"));
+        let segment =
+            Segment::create(&location, &Settings::new().concurrency(1).members(4)).unwrap();
+        let mut signals = Signals::catch().unwrap();
+        let mut pass = |options: &str, door: &Sluggish| {
+            let line = format!("shmsched run S {options} -- true");
+            let Verb::Run(run) = Cli::parse_from(line.split_whitespace()).verb else {
+                unreachable!("it says run")
+            };
+            let mut queue = Queue::new(&segment, &run, Deadline::Never, &mut signals);
+            queue.pass(door).map_err(|failure| failure.code)
+        };
+
+        // Once more after a look for the dead, not oftener.
+        let (soon, late) = (Duration::from_millis(20), Duration::from_secs(3_600));
+        for options in ["--no-wait", ""] {
+            assert_eq!(pass(options, &Sluggish::new(0, soon)), Ok(1));
+            assert_eq!(pass(options, &Sluggish::new(1, soon)), Ok(2));
+            assert_eq!(pass(options, &Sluggish::new(2, soon)), Err(75));
+        }
+        // A second of silence, one word, and silence again.
+        for (options, words) in [("-v", 1), ("", u32::from(io::stderr().is_terminal()))] {
+            let door = Sluggish::new(0, Duration::from_millis(1_200));
+            assert_eq!(pass(options, &door), Ok(1));
+            assert_eq!(door.told.get(), words, "{options:?}");
+        }
+        // A signal ends the wait, and who waits does not come in.
+        let thread = std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGHUP)
+                .unwrap();
+        });
+        let door = Sluggish::new(0, late);
+        assert_eq!((pass("", &door), door.tries.get()), (Err(129), 0));
+        thread.join().unwrap();
+    }
+}
