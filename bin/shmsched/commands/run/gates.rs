@@ -8,8 +8,7 @@ use super::news::{self, Sight};
 use super::pending::{Limiter, Pacer, Pending, StartError, TryStartError};
 use super::queue::{Door, Queue, Refusal};
 use crate::cli::Run;
-use crate::exit;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::signals::Signals;
 
 /// Passes all that the segment has. Should it fail at one, the slot is given back; a start is spent.
