@@ -242,7 +242,7 @@ pub fn removing(error: RemoveError, location: &Location) -> Failure {
 /// A failure to get slots.
 pub fn acquiring(error: AcquireError, location: &Location) -> Failure {
     let (code, to_do) = match &error {
-        AcquireError::TimedOut => (Code::TimedOut, "'shmsched inspect' shows who holds them"),
+        AcquireError::TimedOut => (Code::TimedOut, SHOWS_WHO_WAITS),
         AcquireError::Zero => (
             Code::Unavailable,
             "raise it with 'shmsched set --concurrency'",
@@ -264,12 +264,15 @@ pub fn acquiring(error: AcquireError, location: &Location) -> Failure {
 
 /// A failure to pass one of the gates: to get slots, a start, tokens.
 pub fn passing(error: AcquireError, gate: Gate, location: &Location) -> Failure {
-    let what = match (&error, gate) {
-        (AcquireError::TimedOut, Gate::Limiter) => "timed out waiting for tokens",
-        (AcquireError::TimedOut, Gate::Pacer) => "timed out waiting for its turn to start",
-        _ => return acquiring(error, location),
+    if error != AcquireError::TimedOut {
+        return acquiring(error, location);
+    }
+    let (what, to_do) = match gate {
+        Gate::Limiter => ("timed out waiting for tokens", SHOWS_WHO_WAITS),
+        Gate::Pacer => ("timed out waiting for its turn to start", SHOWS_WHO_WAITS),
+        _ => ("timed out waiting for a slot", SHOWS_WHO_HOLDS),
     };
-    Failure::at(location, Code::TimedOut, what, SHOWS_WHO_WAITS)
+    Failure::at(location, Code::TimedOut, what, to_do)
 }
 
 /// It would have to wait at a gate, and must not.
@@ -277,15 +280,19 @@ pub fn would_wait(gate: Gate, location: &Location) -> Failure {
     let (what, to_do) = match gate {
         Gate::Limiter => ("too few tokens", SHOWS_WHO_WAITS),
         Gate::Pacer => ("its turn to start has not come", SHOWS_WHO_WAITS),
-        _ => ("no slot is free", "'shmsched inspect' shows who holds them"),
+        _ => ("no slot is free", SHOWS_WHO_HOLDS),
     };
     Failure::at(location, Code::WouldWait, what, to_do)
 }
 
 /// As many wait for their start as may.
-pub fn queue_full(error: impl Display, location: &Location) -> Failure {
-    Failure::at(location, Code::QueueFull, error, "try again later")
+pub fn queue_full(location: &Location) -> Failure {
+    let what = "the queue is full: as many wait for their start as --max-waiting allows";
+    Failure::at(location, Code::QueueFull, what, "try again later")
 }
+
+/// What to do if the slots are taken.
+const SHOWS_WHO_HOLDS: &str = "'shmsched inspect' shows who holds them";
 
 /// What to do if others are ahead.
 const SHOWS_WHO_WAITS: &str = "'shmsched inspect' shows who waits, and for how long";
@@ -496,11 +503,9 @@ mod tests {
             assert_eq!(passing(AcquireError::Retired, gate, &here()).code, 69);
             assert_eq!(passing(AcquireError::Lost, gate, &here()).code, 65);
         }
-        let full = queue_full("full", &here());
-        assert_eq!(
-            (full.code, full.text.as_str()),
-            (71, "/tmp/x: full; try again later")
-        );
+        let full = queue_full(&here());
+        assert_eq!(full.code, 71);
+        assert!(full.text.starts_with("/tmp/x: the queue is full"));
         assert!(!full.is_conflict());
     }
 

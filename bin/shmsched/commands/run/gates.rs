@@ -130,7 +130,7 @@ impl Door for Start<'_> {
                 StartError::Failed(error) => {
                     Refusal::Final(exit::passing(error, Gate::Pacer, self.location))
                 }
-                error => Refusal::Busy(exit::queue_full(error, self.location)),
+                _ => Refusal::Busy(exit::queue_full(self.location)),
             })
     }
 
