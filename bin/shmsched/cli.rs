@@ -1,21 +1,25 @@
 //! The command line as clap sees it: definitions and help, nothing done.
 
+mod settings;
+
 use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use shmsched::{Concurrency, Location, Priority, Settings, parse_priority};
+use shmsched::{Location, Priority, parse_priority};
 
+use self::settings::{GateArgs, SettingsArgs};
 use crate::exit::{self, Code, Failure};
 use crate::output;
-use crate::units::{self, Limit, Target};
+use crate::units;
 
 /// Share a budget between the processes of one machine.
 ///
-/// A segment is a small file in shared memory that says how many may run at once. Every process that names it obeys it, the
-/// most urgent first, and what a killed process held comes back by itself.
+/// A segment is a small file in shared memory that says how many may run at once, how much a second they may use, how far
+/// apart they start. Every process that names it obeys it, the most urgent first, and what a killed process held comes
+/// back by itself.
 #[derive(Debug, Parser)]
 #[command(name = "shmsched", version, after_help = overview())]
 pub struct Cli {
@@ -33,7 +37,7 @@ pub enum Verb {
     Inspect(Inspect),
     /// Change the settings of a segment in use
     Set(Set),
-    /// Run a command once a slot is free
+    /// Run a command when the segment lets it: a slot, a start, tokens
     Run(Run),
     /// Wait until nothing is held and nobody waits
     Wait(Wait),
@@ -83,61 +87,13 @@ impl Existing {
     }
 }
 
-/// What a segment is made with.
-#[derive(Debug, Args)]
-pub struct SettingsArgs {
-    /// How many at once: a number, a share of the CPUs such as 50%, or unlimited
-    #[arg(long, value_name = "N|N%|unlimited", value_parser = units::parse_limit, allow_hyphen_values = true)]
-    pub concurrency: Option<Limit>,
-    /// A priority waits once so many slots are taken in all; may be repeated
-    #[arg(long, value_name = "PRIORITY=N", value_parser = units::parse_target, allow_hyphen_values = true)]
-    pub target: Vec<Target>,
-    /// How many processes may use the segment at the same time [default: 1024]
-    #[arg(long, value_name = "N", value_parser = units::parse_amount, allow_hyphen_values = true)]
-    members: Option<u32>,
-    /// Permission bits of the file, in octal [default: 600]
-    #[arg(long, value_name = "OCTAL", value_parser = units::parse_mode, allow_hyphen_values = true)]
-    mode: Option<u32>,
-}
-
-impl SettingsArgs {
-    /// The settings, checked; `None` if none are given.
-    pub fn settings(&self) -> Result<Option<Settings>, Failure> {
-        let Some(limit) = self.concurrency else {
-            if self.target.is_empty() && self.members.is_none() && self.mode.is_none() {
-                return Ok(None);
-            }
-            return Err(Failure::new(
-                Code::Usage,
-                "--target, --members and --mode need --concurrency",
-            ));
-        };
-        let concurrency = Concurrency {
-            max: limit.0,
-            ..Concurrency::unlimited()
-        };
-        let concurrency = self.target.iter().fold(concurrency, |sum, target| {
-            sum.target(target.priority, target.slots)
-        });
-        let mut settings = Settings::new().concurrency(concurrency);
-        if let Some(members) = self.members {
-            settings = settings.members(members);
-        }
-        if let Some(mode) = self.mode {
-            settings = settings.mode(mode);
-        }
-        settings
-            .validate()
-            .map_err(|error| Failure::new(Code::Usage, error))?;
-        Ok(Some(settings))
-    }
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shmsched create --concurrency 8                      make \"default\" with 8 slots
   shmsched create thumbs --concurrency 50% --target low=1
-  shmsched create /srv/app/db.seg --concurrency 20 --mode 660
+  shmsched create uplink --rate 10MB/s                  so many bytes a second
+  shmsched create api --interval 200ms --max-waiting 8  starts so far apart; 8 may wait
+  shmsched create /srv/app/db.seg --concurrency 20 --rate 500/s --mode 660
   shmsched create thumbs --concurrency 4 --if-missing   no error if it is there")]
 pub struct Create {
     #[command(flatten)]
@@ -182,22 +138,20 @@ pub struct Inspect {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Takes effect at once, also for those who wait. Lowering the limit takes no slot from anybody.
+    after_help = "Takes effect at once, also for those who wait. Lowering the limit takes no slot from anybody. What the segment has no limit for yet gets one.
 
 Examples:
   shmsched set thumbs --concurrency 2
   shmsched set thumbs --concurrency 0       pause: nothing new starts
-  shmsched set thumbs --target lowest=1 --target low=2"
+  shmsched set thumbs --target lowest=1 --target low=2
+  shmsched set uplink --rate 2MB/s
+  shmsched set api --interval 0.5s"
 )]
 pub struct Set {
     #[command(flatten)]
     pub existing: Existing,
-    /// How many at once: a number, a share of the CPUs such as 50%, or unlimited
-    #[arg(long, value_name = "N|N%|unlimited", value_parser = units::parse_limit, allow_hyphen_values = true)]
-    pub concurrency: Option<Limit>,
-    /// A priority waits once so many slots are taken in all; may be repeated
-    #[arg(long, value_name = "PRIORITY=N", value_parser = units::parse_target, allow_hyphen_values = true)]
-    pub target: Vec<Target>,
+    #[command(flatten)]
+    pub gates: GateArgs,
 }
 
 /// What `run` does inside a permit of the same segment.
@@ -213,12 +167,16 @@ pub enum Nested {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The exit code is that of the command, or 128+n if signal n ended it. Signals that reach run are passed on to the command.
+    after_help = "It waits for what the segment has of these, in this order: a slot, kept until the command ends; its turn to start; tokens.
+If it gives up, it gives the slot back; a start that it had is spent.
+The exit code is that of the command, or 128+n if signal n ended it. Signals that reach run are passed on to the command.
 If run is killed with SIGKILL, the slot stays taken until the command ends.
 
 Examples:
   shmsched run thumbs -- convert a.png b.jpg
   shmsched run thumbs -p high -- make
+  shmsched run uplink --tokens 5000000 -- scp five-megabytes host:
+  shmsched run api --timeout 10s -- curl https://example.org/
   shmsched run --concurrency 2 -- make      makes \"default\" if it is missing
   shmsched run thumbs --no-wait -E 0 -- rsync -a a/ b/
   shmsched run thumbs --timeout 30s -- ./nightly"
@@ -232,10 +190,13 @@ pub struct Run {
     /// How many slots to take
     #[arg(long, value_name = "K", default_value = "1", value_parser = units::parse_amount, allow_hyphen_values = true)]
     pub slots: u32,
-    /// End with 75 instead of waiting
+    /// How many tokens to take [default: 1 if the segment has nothing but a rate, else 0]
+    #[arg(long, value_name = "N", value_parser = units::parse_count, allow_hyphen_values = true)]
+    pub tokens: Option<u32>,
+    /// End with 75 instead of waiting for anything
     #[arg(long, conflicts_with = "timeout")]
     pub no_wait: bool,
-    /// Wait so long at most, then end with 124
+    /// Wait so long at most in all, then end with 124
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, allow_hyphen_values = true)]
     pub timeout: Option<Duration>,
     /// The exit code in place of 75 and 124
@@ -244,7 +205,7 @@ pub struct Run {
     /// Inside a permit of the same segment
     #[arg(long, value_enum, default_value = "fail")]
     pub nested: Nested,
-    /// Say after a second of waiting who holds the slots; without it only on a terminal
+    /// Say after a second of waiting what it waits for; without it only on a terminal
     #[arg(short, long)]
     pub verbose: bool,
     /// The command and its arguments
@@ -299,7 +260,7 @@ pub struct Evict {
     #[arg(value_name = "SEGMENT")]
     pub segment: OsString,
     /// The member's number, as inspect and doctor show it
-    #[arg(value_name = "MEMBER", value_parser = units::parse_slots, allow_hyphen_values = true)]
+    #[arg(value_name = "MEMBER", value_parser = units::parse_count, allow_hyphen_values = true)]
     pub member: u32,
     /// Use a segment of another user in a directory that anybody can write to
     #[arg(long)]
@@ -335,6 +296,8 @@ fn overview() -> String {
         "Examples:
   shmsched create thumbs --concurrency 4
   shmsched run thumbs -- convert a.png b.jpg
+  shmsched create api --interval 200ms
+  shmsched run api -- curl https://example.org/
   shmsched inspect thumbs
   shmsched demo
 
@@ -352,7 +315,7 @@ Environment:
 #[command(
     name = "run",
     bin_name = "shmsched run",
-    about = "Run a command once a slot is free"
+    about = "Run a command when the segment lets it: a slot, a start, tokens"
 )]
 struct RunOnly {
     #[command(flatten)]
@@ -523,62 +486,14 @@ mod tests {
     }
 
     #[test]
-    fn settings_need_concurrency() {
-        assert!(
-            run(&["--", "true"])
-                .unwrap()
-                .settings
-                .settings()
-                .unwrap()
-                .is_none()
-        );
-        let settings = run(&[
-            "--concurrency",
-            "3",
-            "--target",
-            "-1=2",
-            "--mode",
-            "660",
-            "--",
-            "true",
-        ])
-        .unwrap()
-        .settings
-        .settings()
-        .unwrap();
-        assert_eq!(
-            settings,
-            Some(
-                Settings::new()
-                    .concurrency(Concurrency::max(3).target(Priority::Low, 2))
-                    .mode(0o660)
-            )
-        );
-        assert_eq!(
-            run(&["--members", "3", "--", "true"])
-                .unwrap()
-                .settings
-                .settings()
-                .unwrap_err()
-                .code,
-            64
-        );
-        assert_eq!(
-            run(&["--concurrency", "1", "--members", "16385", "--", "true"])
-                .unwrap()
-                .settings
-                .settings()
-                .unwrap_err()
-                .code,
-            64
-        );
-    }
-
-    #[test]
     fn mistakes_are_one_line() {
         for wrong in [
             &["S", "--timeout", "5", "--", "x"][..],
             &["S", "--no-wait", "--timeout", "1s", "--", "x"],
+            &["S", "--tokens", "-1", "--", "x"],
+            &["S", "--tokens", "2147483648", "--", "x"],
+            &["S", "--rate", "0", "--", "x"],
+            &["S", "--interval", "-1ms", "--", "x"],
             &["S", "x"],
             &["--frob"],
         ] {

@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
 use shmsched::{
-    AcquireError, CreateError, EvictError, Location, LocationError, NoGate, OpenError, RemoveError,
-    SetError,
+    AcquireError, CreateError, EvictError, Gate, Location, LocationError, NoGate, OpenError,
+    RemoveError, SetError,
 };
 
 use crate::output::escaped;
@@ -65,7 +65,10 @@ pub const TABLE: [(Code, &str); 16] = [
         "unavailable: concurrency 0, does not fit, member table full, segment retired",
     ),
     (Code::Bug, "a bug of shmsched"),
-    (Code::QueueFull, "queue full"),
+    (
+        Code::QueueFull,
+        "queue full: as many wait for their start as --max-waiting allows",
+    ),
     (Code::CannotCreate, "cannot create: it exists, or no space"),
     (Code::Io, "input or output error"),
     (
@@ -239,7 +242,7 @@ pub fn removing(error: RemoveError, location: &Location) -> Failure {
 /// A failure to get slots.
 pub fn acquiring(error: AcquireError, location: &Location) -> Failure {
     let (code, to_do) = match &error {
-        AcquireError::TimedOut => (Code::TimedOut, "'shmsched inspect' shows who holds them"),
+        AcquireError::TimedOut => (Code::TimedOut, SHOWS_WHO_WAITS),
         AcquireError::Zero => (
             Code::Unavailable,
             "raise it with 'shmsched set --concurrency'",
@@ -258,6 +261,41 @@ pub fn acquiring(error: AcquireError, location: &Location) -> Failure {
     };
     Failure::at(location, code, error, to_do)
 }
+
+/// A failure to pass one of the gates: to get slots, a start, tokens.
+pub fn passing(error: AcquireError, gate: Gate, location: &Location) -> Failure {
+    if error != AcquireError::TimedOut {
+        return acquiring(error, location);
+    }
+    let (what, to_do) = match gate {
+        Gate::Limiter => ("timed out waiting for tokens", SHOWS_WHO_WAITS),
+        Gate::Pacer => ("timed out waiting for its turn to start", SHOWS_WHO_WAITS),
+        _ => ("timed out waiting for a slot", SHOWS_WHO_HOLDS),
+    };
+    Failure::at(location, Code::TimedOut, what, to_do)
+}
+
+/// It would have to wait at a gate, and must not.
+pub fn would_wait(gate: Gate, location: &Location) -> Failure {
+    let (what, to_do) = match gate {
+        Gate::Limiter => ("too few tokens", SHOWS_WHO_WAITS),
+        Gate::Pacer => ("its turn to start has not come", SHOWS_WHO_WAITS),
+        _ => ("no slot is free", SHOWS_WHO_HOLDS),
+    };
+    Failure::at(location, Code::WouldWait, what, to_do)
+}
+
+/// As many wait for their start as may.
+pub fn queue_full(location: &Location) -> Failure {
+    let what = "the queue is full: as many wait for their start as --max-waiting allows";
+    Failure::at(location, Code::QueueFull, what, "try again later")
+}
+
+/// What to do if the slots are taken.
+const SHOWS_WHO_HOLDS: &str = "'shmsched inspect' shows who holds them";
+
+/// What to do if others are ahead.
+const SHOWS_WHO_WAITS: &str = "'shmsched inspect' shows who waits, and for how long";
 
 /// A failure to change settings.
 pub fn setting(error: SetError, location: &Location) -> Failure {
@@ -302,7 +340,13 @@ pub fn locating(error: &LocationError) -> Failure {
 
 /// A gate that the segment does not have.
 pub fn lacking(error: NoGate, location: &Location) -> Failure {
-    Failure::at(location, Code::Usage, error, "create it anew with one")
+    let option = match error.0 {
+        "limiter" => "--rate",
+        "pacer" => "--interval",
+        _ => "--concurrency",
+    };
+    let to_do = format!("add one with 'shmsched set {option}'");
+    Failure::at(location, Code::Usage, error, &to_do)
 }
 
 /// What the system refused, as a code of its own where it has one.
@@ -426,8 +470,43 @@ mod tests {
         );
         assert_eq!(evicting(EvictError::Living(1), &here()).code, 75);
         assert_eq!(evicting(EvictError::NoSuchMember, &here()).code, 64);
-        assert_eq!(lacking(NoGate("Scheduler"), &here()).code, 64);
+        for (gate, option) in [
+            ("scheduler", "--concurrency"),
+            ("limiter", "--rate"),
+            ("pacer", "--interval"),
+        ] {
+            let failure = lacking(NoGate(gate), &here());
+            assert_eq!(failure.code, 64);
+            let text =
+                format!("/tmp/x: the segment has no {gate}; add one with 'shmsched set {option}'");
+            assert_eq!(failure.text, text);
+        }
         assert_eq!(Failure::signal(15).code, 143);
+    }
+
+    #[test]
+    fn every_gate_says_what_it_was() {
+        let gates = [
+            (Gate::Scheduler, "slot"),
+            (Gate::Limiter, "tokens"),
+            (Gate::Pacer, "turn to start"),
+        ];
+        for (gate, word) in gates {
+            let late = passing(AcquireError::TimedOut, gate, &here());
+            let busy = would_wait(gate, &here());
+            assert_eq!((late.code, busy.code), (124, 75));
+            assert!(
+                late.text.contains(word) && busy.text.contains(word),
+                "{late:?} {busy:?}"
+            );
+            assert!(late.is_conflict() && busy.is_conflict());
+            assert_eq!(passing(AcquireError::Retired, gate, &here()).code, 69);
+            assert_eq!(passing(AcquireError::Lost, gate, &here()).code, 65);
+        }
+        let full = queue_full(&here());
+        assert_eq!(full.code, 71);
+        assert!(full.text.starts_with("/tmp/x: the queue is full"));
+        assert!(!full.is_conflict());
     }
 
     #[test]

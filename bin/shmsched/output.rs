@@ -4,6 +4,7 @@ pub mod json;
 pub mod table;
 
 use std::io::{self, ErrorKind, Write};
+use std::time::Duration;
 
 use crate::exit::{Code, Failure};
 
@@ -68,6 +69,22 @@ pub fn time(ms: u64) -> String {
         3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
     }
+}
+
+/// A time that was set, exactly and as it can be set: in the largest unit of which it is a whole number.
+pub fn span(time: Duration) -> String {
+    const UNITS: [(u128, &str); 6] = [
+        (86_400_000_000_000, "d"),
+        (3_600_000_000_000, "h"),
+        (60_000_000_000, "m"),
+        (1_000_000_000, "s"),
+        (1_000_000, "ms"),
+        (1_000, "us"),
+    ];
+    let nanoseconds = time.as_nanos();
+    let fits = |(unit, _): &(u128, &str)| nanoseconds.is_multiple_of(*unit) && nanoseconds > 0;
+    let (unit, name) = UNITS.into_iter().find(fits).unwrap_or((1, "ns"));
+    format!("{}{name}", nanoseconds / unit)
 }
 
 /// A number of bytes, for people.
@@ -136,6 +153,24 @@ mod tests {
             counted(1, "slot") + &counted(2, "process"),
             "1 slot2 processes"
         );
+    }
+
+    #[test]
+    fn spans_can_be_set_again() {
+        let all = [
+            (Duration::from_micros(500), "500us"),
+            (Duration::from_millis(200), "200ms"),
+            (Duration::from_millis(1_500), "1500ms"),
+            (Duration::from_secs(60), "1m"),
+            (Duration::from_nanos(1), "1ns"),
+            (Duration::new(1, 1), "1000000001ns"),
+            (shmsched::Settings::LONGEST_INTERVAL, "36500d"),
+        ];
+        for (time, text) in all {
+            assert_eq!(span(time), text);
+            assert_eq!(crate::units::parse_interval(text), Ok(time), "{text}");
+        }
+        assert_eq!(span(Duration::ZERO), "0ns");
     }
 
     #[test]

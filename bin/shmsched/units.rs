@@ -1,12 +1,13 @@
-//! How numbers are written on the command line: RATE, DURATION, MODE, and `N|N%|unlimited`.
+//! How numbers are written on the command line: RATE, DURATION, MODE, counts, and `N|N%|unlimited`.
 //!
 //! Decimals have a dot, whatever the locale, and are read exactly, never through a floating point number.
 
+use std::fmt;
 use std::time::Duration;
 
-use shmsched::{Priority, parse_priority};
+use shmsched::{Priority, Settings, parse_priority};
 
-/// The largest number of slots.
+/// The largest number of slots, of tokens, and of tokens per second.
 const MOST: u32 = i32::MAX as u32;
 
 /// `--concurrency`: so many at once, or unlimited.
@@ -33,7 +34,7 @@ fn limit_of(text: &str, cpus: impl FnOnce() -> usize) -> Result<Limit, String> {
         return Ok(Limit(None));
     }
     let Some(percent) = text.strip_suffix('%') else {
-        return parse_slots(text).map(|slots| Limit(Some(slots)));
+        return parse_count(text).map(|slots| Limit(Some(slots)));
     };
     let percent =
         whole(percent).ok_or("a share is a whole number and a percent sign, such as 50%")?;
@@ -44,21 +45,30 @@ fn limit_of(text: &str, cpus: impl FnOnce() -> usize) -> Result<Limit, String> {
     let slots = u32::try_from(slots).ok().filter(|slots| *slots <= MOST);
     slots
         .map(|slots| Limit(Some(slots.max(1))))
-        .ok_or_else(too_many)
+        .ok_or_else(|| too_many(MOST))
 }
 
-/// Reads a number of slots, 0 to 2147483647.
-pub fn parse_slots(text: &str) -> Result<u32, String> {
-    let slots = whole(text).ok_or("use a whole number, such as 8")?;
-    u32::try_from(slots)
+/// Reads a number of slots or tokens, 0 to 2147483647.
+pub fn parse_count(text: &str) -> Result<u32, String> {
+    count_up_to(MOST, text)
+}
+
+/// Reads how many may wait for the Pacer.
+pub fn parse_waiting(text: &str) -> Result<u32, String> {
+    count_up_to(Settings::MOST_WAITING, text)
+}
+
+fn count_up_to(most: u32, text: &str) -> Result<u32, String> {
+    let count = whole(text).ok_or("use a whole number, such as 8")?;
+    u32::try_from(count)
         .ok()
-        .filter(|slots| *slots <= MOST)
-        .ok_or_else(too_many)
+        .filter(|count| *count <= most)
+        .ok_or_else(|| too_many(most))
 }
 
 /// Reads a number of slots to take, 1 to 2147483647.
 pub fn parse_amount(text: &str) -> Result<u32, String> {
-    match parse_slots(text)? {
+    match parse_count(text)? {
         0 => Err("at least 1".into()),
         slots => Ok(slots),
     }
@@ -71,17 +81,41 @@ pub fn parse_target(text: &str) -> Result<Target, String> {
         .ok_or("write PRIORITY=N, such as low=2")?;
     Ok(Target {
         priority: parse_priority(priority).map_err(|e| e.to_string())?,
-        slots: parse_slots(slots)?,
+        slots: parse_count(slots)?,
     })
 }
 
 /// Reads a time: a number, perhaps with decimals, and one of `ns`, `us`, `ms`, `s`, `m`, `h`, `d`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    const SECOND: u128 = 1_000_000_000;
-    let units = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(units);
+    let (number, unit) = time_parts(text)?;
+    duration(scaled(number, unit)?).ok_or_else(|| Inexact::TooLarge.to_string())
+}
+
+/// Reads the time between two starts: more than 0. What no clock resolves becomes a nanosecond more, what no one lives to
+/// see the longest there is.
+pub fn parse_interval(text: &str) -> Result<Duration, String> {
+    let (number, unit) = time_parts(text)?;
+    let nanoseconds = match scaled(number, unit) {
+        Ok(nanoseconds) => nanoseconds,
+        Err(Inexact::TooFine { below }) => below.saturating_add(1),
+        Err(Inexact::TooLarge) => u128::MAX,
+        Err(error) => return Err(error.into()),
+    };
+    let interval = duration(nanoseconds).map_or(Settings::LONGEST_INTERVAL, |interval| {
+        interval.min(Settings::LONGEST_INTERVAL)
+    });
+    if interval.is_zero() {
+        Err("longer than 0, such as 100ms".into())
+    } else {
+        Ok(interval)
+    }
+}
+
+const SECOND: u128 = 1_000_000_000;
+
+/// The number of a time, and its unit in nanoseconds.
+fn time_parts(text: &str) -> Result<(&str, u128), String> {
+    let (number, unit) = number_and_unit(text);
     let unit = match unit {
         "ns" => 1,
         "us" => 1_000,
@@ -93,26 +127,22 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "" if decimal(number).is_some() => return Err("the unit is missing: ms, s, m, h".into()),
         _ => return Err("write a number with a dot and a unit, such as 100ms, 1.5s, 2m".into()),
     };
-    let nanoseconds = scaled(number, unit)?;
-    let seconds = u64::try_from(nanoseconds / SECOND).map_err(|_| "too long")?;
-    Ok(Duration::new(seconds, (nanoseconds % SECOND) as u32))
+    Ok((number, unit))
+}
+
+fn duration(nanoseconds: u128) -> Option<Duration> {
+    let seconds = u64::try_from(nanoseconds / SECOND).ok()?;
+    Some(Duration::new(seconds, (nanoseconds % SECOND) as u32))
 }
 
 /// Reads tokens per second: a whole number, alone or with `/s`, or a size per second such as `1.5MB/s` or `64KiB/s`.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "for --rate, which comes with the Limiter")
-)]
 pub fn parse_rate(text: &str) -> Result<u32, String> {
     const FORM: &str =
         "write a whole number per second or a size per second, such as 500/s or 1.5MB/s";
     let number = match text.split_once('/') {
         None => u128::from(whole(text).ok_or(FORM)?),
         Some((size, "s")) => {
-            let units = size
-                .find(|c: char| !c.is_ascii_digit() && c != '.')
-                .unwrap_or(size.len());
-            let (number, unit) = size.split_at(units);
+            let (number, unit) = number_and_unit(size);
             let unit = match unit {
                 "" | "B" => 1,
                 "kB" | "KB" => 1_000,
@@ -169,30 +199,63 @@ fn decimal(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// A decimal number times a unit, exactly.
-fn scaled(number: &str, unit: u128) -> Result<u128, String> {
-    let (whole, fraction) = decimal(number).ok_or("write a number with a dot, such as 1.5")?;
-    let fraction = fraction.trim_end_matches('0');
-    let whole: u128 = whole.parse().map_err(|_| "too large")?;
-    let mut result = whole.checked_mul(unit).ok_or("too large")?;
-    // 30 decimals keep the products below in range; only binary units need that many, and none has use for more.
-    if fraction.len() > 30 {
-        return Err("too many decimals".into());
-    }
-    let places = 10_u128.pow(fraction.len() as u32);
-    let part = fraction
-        .bytes()
-        .fold(0, |sum, digit| sum * 10 + u128::from(digit - b'0'));
-    let part = part.checked_mul(unit).ok_or("too many decimals")?;
-    if part % places != 0 {
-        return Err("too many decimals".into());
-    }
-    result = result.checked_add(part / places).ok_or("too large")?;
-    Ok(result)
+/// The digits and dots at the beginning, and what follows them.
+fn number_and_unit(text: &str) -> (&str, &str) {
+    let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    text.split_at(unit.unwrap_or(text.len()))
 }
 
-fn too_many() -> String {
-    format!("too large: at most {MOST}")
+/// Why a decimal number times a unit is no whole number that fits.
+#[derive(Debug, PartialEq, Eq)]
+enum Inexact {
+    NoNumber,
+    TooLarge,
+    /// There is a fraction left, above this whole number.
+    TooFine {
+        below: u128,
+    },
+}
+
+impl fmt::Display for Inexact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Inexact::NoNumber => "write a number with a dot, such as 1.5",
+            Inexact::TooLarge => "too large",
+            Inexact::TooFine { .. } => "too many decimals",
+        })
+    }
+}
+
+impl From<Inexact> for String {
+    fn from(inexact: Inexact) -> String {
+        inexact.to_string()
+    }
+}
+
+/// A decimal number times a unit, exactly.
+fn scaled(number: &str, unit: u128) -> Result<u128, Inexact> {
+    // They keep the product below in range, and only fractions of a GiB come to whole bytes with more.
+    const DECIMALS: usize = 24;
+    let (whole, fraction) = decimal(number).ok_or(Inexact::NoNumber)?;
+    let fraction = fraction.trim_end_matches('0');
+    let whole: u128 = whole.parse().map_err(|_| Inexact::TooLarge)?;
+    let used = &fraction[..fraction.len().min(DECIMALS)];
+    let places = 10_u128.pow(used.len() as u32);
+    let digits = used.bytes().map(|digit| u128::from(digit - b'0'));
+    let part = digits.fold(0, |sum, digit| sum * 10 + digit) * unit;
+    let result = whole
+        .checked_mul(unit)
+        .and_then(|whole| whole.checked_add(part / places))
+        .ok_or(Inexact::TooLarge)?;
+    if part.is_multiple_of(places) && used == fraction {
+        Ok(result)
+    } else {
+        Err(Inexact::TooFine { below: result })
+    }
+}
+
+fn too_many(most: u32) -> String {
+    format!("too large: at most {most}")
 }
 
 #[cfg(test)]
@@ -311,6 +374,81 @@ mod tests {
     }
 
     #[test]
+    fn intervals() {
+        let good = [
+            ("0.5ms", Duration::from_micros(500)),
+            ("1ns", Duration::from_nanos(1)),
+            ("2d", Duration::from_secs(172_800)),
+            ("36500d", Settings::LONGEST_INTERVAL),
+            // What is finer than a nanosecond is never less than was asked for.
+            ("0.5ns", Duration::from_nanos(1)),
+            ("0.0000000001s", Duration::from_nanos(1)),
+            (
+                "1.0000000000000000000000000000000000001s",
+                Duration::new(1, 1),
+            ),
+            (
+                "0.0000000000000000000000000000000000001d",
+                Duration::from_nanos(1),
+            ),
+            // Absurdly long ones are as long as can be.
+            ("36501d", Settings::LONGEST_INTERVAL),
+            (
+                "340282366920938463463374607431768211455d",
+                Settings::LONGEST_INTERVAL,
+            ),
+            (
+                "340282366920938463463374607431768211455.5ns",
+                Settings::LONGEST_INTERVAL,
+            ),
+            (
+                "99999999999999999999999999999999999999999s",
+                Settings::LONGEST_INTERVAL,
+            ),
+        ];
+        for (text, interval) in good {
+            assert_eq!(parse_interval(text), Ok(interval), "{text}");
+        }
+        // case 17
+        let bad = [
+            "", "0", "0ms", "0.000s", "-1ms", "+1ms", "5", "1.5", "nan", "inf", "infs", "1e3s",
+            "0,5s", ".5s", "1.s", "ms", "1 ms", "1ms ", "1.2.3s",
+        ];
+        for text in bad {
+            let why = parse_interval(text).expect_err(text);
+            assert!(!why.is_empty() && !why.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn counts() {
+        assert_eq!(parse_count("0"), Ok(0));
+        assert_eq!(parse_count("2147483647"), Ok(2147483647));
+        assert_eq!(parse_waiting("65536"), Ok(65_536));
+        for text in [
+            "",
+            "-1",
+            "+1",
+            "1.5",
+            "nan",
+            "inf",
+            "0x3",
+            "2147483648",
+            "99999999999999999999",
+        ] {
+            assert!(parse_count(text).is_err(), "{text}");
+            assert!(parse_waiting(text).is_err(), "{text}");
+        }
+        // It names the limit that holds there.
+        assert!(parse_waiting("65537").unwrap_err().contains("65536"));
+        assert!(
+            parse_count("2147483648")
+                .unwrap_err()
+                .contains("2147483647")
+        );
+    }
+
+    #[test]
     fn rates() {
         let good = [
             ("1", 1),
@@ -343,6 +481,13 @@ mod tests {
             "10mb/s",
             "10MB/m",
             "0.3KiB/s",
+            "0.0001MB/m",
+            "0.0000001MB/s",
+            "0.4/s",
+            "0/s",
+            "0.00B/s",
+            "0.0000000000000000000000000000000000001GiB/s",
+            "99999999999999999999999999999999999999999MB/s",
             "2GiB/s",
             "/s",
             "1,5MB/s",

@@ -1,5 +1,5 @@
-//! Cases of other tools at the command line: wakes, strangers, exit codes, damage, nesting, holders, documents. Each test
-//! is named after its case. The library's side of the same cases is in `tests/processes`.
+//! Cases of other tools at the command line: wakes, strangers, exit codes, rates and intervals, damage, nesting,
+//! holders, documents. Each test is named after its case. The library's side of the same cases is in `tests/processes`.
 
 #![cfg(feature = "cli")]
 
@@ -10,6 +10,7 @@ mod codes;
 mod damage;
 mod documents;
 mod files;
+mod gates;
 mod holders;
 mod nesting;
 mod planted;

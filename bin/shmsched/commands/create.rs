@@ -10,10 +10,12 @@ const ATTEMPTS: u32 = 100;
 
 pub fn create(arguments: &Create) -> Outcome {
     let location = arguments.segment.locate()?;
-    let settings = arguments
-        .settings
-        .settings()?
-        .ok_or_else(|| Failure::new(Code::Usage, "create needs --concurrency"))?;
+    let settings = arguments.settings.settings()?.ok_or_else(|| {
+        Failure::new(
+            Code::Usage,
+            "create needs at least one of --concurrency, --rate, --interval",
+        )
+    })?;
     let mut left = ATTEMPTS;
     loop {
         left -= 1;

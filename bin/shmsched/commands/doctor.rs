@@ -9,7 +9,7 @@ use self::findings::{Finding, Level};
 use crate::cli::Doctor;
 use crate::exit::{Code, Failure, Outcome};
 use crate::output::json::{self, Form, Repaired};
-use crate::output::{self, counted, escaped, limit};
+use crate::output::{self, counted, escaped, limit, span};
 
 pub fn doctor(arguments: &Doctor) -> Outcome {
     let location = arguments.existing.locate()?;
@@ -50,24 +50,31 @@ pub fn doctor(arguments: &Doctor) -> Outcome {
                 ));
             }
             if ok {
-                let use_of_slots = snapshot
-                    .scheduler
-                    .as_ref()
-                    .map_or(String::new(), |scheduler| {
-                        format!(
-                            ", {} of {} running, {} waiting",
-                            scheduler.running,
-                            limit(scheduler.concurrency),
-                            scheduler.waiters
-                        )
-                    });
-                text.push_str(&format!("{location}: healthy{use_of_slots}\n"));
+                text.push_str(&format!("{location}: healthy{}\n", in_use(&snapshot)));
             }
             text
         }
     };
     output::print(&text)?;
     Ok(if ok { 0 } else { Code::Found as u8 })
+}
+
+/// How much of each gate is in use: `, 1 of 2 running, 0 waiting`.
+fn in_use(snapshot: &Snapshot) -> String {
+    let scheduler = snapshot.scheduler.as_ref().map(|scheduler| {
+        let (running, waiters) = (scheduler.running, scheduler.waiters);
+        let cap = limit(scheduler.concurrency);
+        format!(", {running} of {cap} running, {waiters} waiting")
+    });
+    let limiter = snapshot.limiter.as_ref().map(|limiter| {
+        let (tokens, rate) = (limiter.tokens, limiter.tokens_per_second);
+        format!(", {tokens} tokens at {rate}/s, {} waiting", limiter.waiters)
+    });
+    let pacer = snapshot.pacer.as_ref().map(|pacer| {
+        let interval = span(pacer.interval);
+        format!(", starts every {interval}, {} waiting", pacer.waiting)
+    });
+    [scheduler, limiter, pacer].into_iter().flatten().collect()
 }
 
 /// Gives back what dead members left. Attaching also resets a segment of an earlier boot. No process is signalled.

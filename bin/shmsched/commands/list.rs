@@ -53,33 +53,11 @@ pub fn list(arguments: &List) -> Outcome {
 
 /// One line of the list; nothing for a file that is gone by now.
 fn look(location: &Location) -> Option<json::Listed> {
-    let mut listed = json::Listed {
-        name: location.name(),
-        path: location.path().to_string_lossy().into_owned(),
-        concurrency: None,
-        running: None,
-        waiters: None,
-        members: None,
-        error: None,
-    };
-    let mut observer = match super::observer(location, false) {
-        Ok(observer) => observer,
+    let found = match super::observer(location, false) {
         Err(OpenError::NotFound) => return None,
-        Err(error) => {
-            listed.error = Some(error.to_string());
-            return Some(listed);
-        }
+        opened => opened.and_then(|mut observer| observer.snapshot()),
     };
-    match observer.snapshot() {
-        Ok(snapshot) => {
-            listed.members = Some(snapshot.segment.members_used);
-            if let Some(scheduler) = snapshot.scheduler {
-                listed.concurrency = scheduler.concurrency;
-                listed.running = Some(scheduler.running);
-                listed.waiters = Some(scheduler.waiters);
-            }
-        }
-        Err(error) => listed.error = Some(error.to_string()),
-    }
-    Some(listed)
+    let path = location.path().to_string_lossy().into_owned();
+    let found = found.as_ref().map_err(|error| error.to_string());
+    Some(json::Listed::new(location.name(), path, found))
 }

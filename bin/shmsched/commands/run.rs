@@ -1,7 +1,10 @@
-//! `run`: a command under a permit.
+//! `run`: a command that has passed all gates of a segment, under a permit if one of them is a Scheduler.
 
 mod child;
+mod gates;
 mod nested;
+mod news;
+mod pending;
 mod queue;
 
 use std::time::{Duration, Instant};
@@ -56,13 +59,11 @@ fn under_permit(arguments: &Run) -> Outcome {
         &mut signals,
     )?;
 
-    let scheduler = segment
-        .scheduler()
-        .map_err(|error| exit::lacking(error, &location))?;
-    let permit = match arguments.no_wait {
-        true => queue::take_now(&segment, &scheduler, arguments),
-        false => queue::take(&segment, &scheduler, arguments, deadline, &mut signals),
-    }?;
+    let Some(permit) = gates::pass(&segment, arguments, deadline, &mut signals)? else {
+        // A start and tokens are spent: nothing is held that a member slot is needed for.
+        drop(segment);
+        return child::run(&arguments.command, &marks, None, &mut signals);
+    };
     marks.add(&segment, arguments.slots);
     let kept = segment
         .keep_for_child()

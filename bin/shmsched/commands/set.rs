@@ -1,23 +1,17 @@
 //! `set`: change the settings of a segment in use.
 
-use shmsched::{Changes, Deadline};
+use shmsched::{Changes, Deadline, Segment};
 
 use crate::cli::Set;
 use crate::exit::{self, Code, Failure, Outcome};
 
 pub fn set(arguments: &Set) -> Outcome {
     let location = arguments.existing.locate()?;
-    let mut changes = Changes::new();
-    if let Some(limit) = arguments.concurrency {
-        changes = changes.concurrency(limit.0);
-    }
-    for target in &arguments.target {
-        changes = changes.target(target.priority, target.slots);
-    }
+    let changes = arguments.gates.changes();
     if changes.is_empty() {
         return Err(Failure::new(
             Code::Usage,
-            "nothing to set: give --concurrency or --target",
+            "nothing to set: give --concurrency, --target, --rate or --interval",
         ));
     }
     let segment = super::attach(
@@ -26,8 +20,18 @@ pub fn set(arguments: &Set) -> Outcome {
         "set",
         Deadline::Never,
     )?;
+    targets_have_slots(&segment, &changes)?;
     segment
         .set(&changes)
         .map_err(|error| exit::setting(error, &location))?;
     Ok(0)
+}
+
+/// Targets alone make no Scheduler: it would have no limit, which nobody has asked for.
+fn targets_have_slots(segment: &Segment, changes: &Changes) -> Result<(), Failure> {
+    let alone = changes.targets != Changes::new().targets && changes.concurrency.is_none();
+    match segment.scheduler() {
+        Err(error) if alone => Err(exit::lacking(error, segment.location())),
+        _ => Ok(()),
+    }
 }

@@ -9,18 +9,24 @@
 //!   "scheduler": {"concurrency", "running", "running_raw", "waiters", "head_wait_ms"|null,
 //!                 "targets": {"lowest", .. "highest"}, "queued": {"lowest", .. "highest"},
 //!                 "admitted", "released", "deferred", "completed", "cancelled", "lost", "reclaimed"},
-//!   "limiter":   null, "pacer": null,
+//!   "limiter":   {"tokens_per_second", "tokens" (negative in debt), "head_wait_ms"|null, "queued": {"lowest", .. "highest"},
+//!                 "consumed", "deferred", "completed", "cancelled", "lost", "forced"},
+//!   "pacer":     {"interval_ms", "max_waiting", "waiting", "next_start_in_ms", "started", "rejected",
+//!                 "deferred", "completed", "cancelled", "lost"},
 //!   "members":   [{"member", "pid", "pid_namespace": "same"|"other", "command",
 //!                  "state": "alive"|"stopped"|"exiting"|"orphaned"|"dead", "age_ms", "held", "held_ms"|null,
-//!                  "waiting": [{"gate", "priority"|null, "amount", "since_ms", "position",
+//!                  "waiting": [{"gate": "scheduler"|"limiter"|"pacer", "priority"|null, "amount", "since_ms", "position",
 //!                               "state": "asleep"|"called"|"lapsed"}]}] }
 //! ```
 //!
-//! `list` (`error` tells why the rest of an entry is `null`; otherwise it is `null` itself):
+//! `interval_ms` and `next_start_in_ms` may have a fraction.
+//!
+//! `list` (`waiters` are those of all gates; what a segment has no gate for is `null`; `error` tells why the rest of an entry is `null`; otherwise it is `null` itself):
 //!
 //! ```json
 //! { "schema": 1, "directory",
-//!   "segments": [{"name", "path", "concurrency", "running", "waiters", "members", "error"}] }
+//!   "segments": [{"name", "path", "concurrency", "running", "tokens_per_second", "tokens", "interval_ms",
+//!                 "waiters", "members", "error"}] }
 //! ```
 //!
 //! `doctor` (`member` and `pid` are `null` if a finding is of the segment; `repaired` is `null` without --repair):
@@ -33,11 +39,16 @@
 //!
 //! Invalid UTF-8 comes out as U+FFFD, control characters as `\u00XX`.
 
+mod gates;
+
+use std::time::Duration;
+
 use serde::{Serialize, Serializer};
 use shmsched::{
-    Gate, MemberInfo, MemberState, PlaceState, Priority, SchedulerInfo, SegmentInfo, Snapshot,
-    WaitingInfo,
+    Gate, MemberInfo, MemberState, PlaceState, Priority, SegmentInfo, Snapshot, WaitingInfo,
 };
+
+use self::gates::{Limiter, Milliseconds, Pacer, Scheduler};
 
 /// The number of the schema; it grows when a key goes or changes its meaning, not when one is added.
 const SCHEMA: u32 = 1;
@@ -88,8 +99,8 @@ pub struct Inspect<'a> {
     schema: u32,
     segment: Segment<'a>,
     scheduler: Option<Scheduler>,
-    limiter: Option<()>,
-    pacer: Option<()>,
+    limiter: Option<Limiter>,
+    pacer: Option<Pacer>,
     members: Vec<Member<'a>>,
 }
 
@@ -109,24 +120,6 @@ struct Segment<'a> {
 struct Usage {
     used: u32,
     capacity: u32,
-}
-
-#[derive(Serialize)]
-struct Scheduler {
-    concurrency: Option<u32>,
-    running: u32,
-    running_raw: i32,
-    waiters: u32,
-    head_wait_ms: Option<Int>,
-    targets: ByPriority<Option<u32>>,
-    queued: ByPriority<Int>,
-    admitted: Int,
-    released: Int,
-    deferred: Int,
-    completed: Int,
-    cancelled: Int,
-    lost: Int,
-    reclaimed: Int,
 }
 
 #[derive(Serialize)]
@@ -162,28 +155,14 @@ impl Serialize for Int {
     }
 }
 
-/// One value per priority, lowest first, by name.
-struct ByPriority<T>([T; 7]);
-
-impl<T: Serialize> Serialize for ByPriority<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(
-            Priority::ALL
-                .iter()
-                .map(|priority| priority.name())
-                .zip(&self.0),
-        )
-    }
-}
-
 impl<'a> Inspect<'a> {
     pub fn new(snapshot: &'a Snapshot) -> Inspect<'a> {
         Inspect {
             schema: SCHEMA,
             segment: Segment::new(&snapshot.segment),
             scheduler: snapshot.scheduler.as_ref().map(Scheduler::new),
-            limiter: None,
-            pacer: None,
+            limiter: snapshot.limiter.as_ref().map(Limiter::new),
+            pacer: snapshot.pacer.as_ref().map(Pacer::new),
             members: snapshot.members.iter().map(Member::new).collect(),
         }
     }
@@ -210,27 +189,6 @@ impl<'a> Segment<'a> {
                 used: info.records_used,
                 capacity: info.records_capacity,
             },
-        }
-    }
-}
-
-impl Scheduler {
-    fn new(info: &SchedulerInfo) -> Scheduler {
-        Scheduler {
-            concurrency: info.concurrency,
-            running: info.running,
-            running_raw: info.running_raw,
-            waiters: info.waiters,
-            head_wait_ms: info.head_wait_ms.map(Int),
-            targets: ByPriority(info.targets),
-            queued: ByPriority(info.queued.map(Int)),
-            admitted: Int(info.admitted),
-            released: Int(info.released),
-            deferred: Int(info.deferred),
-            completed: Int(info.completed),
-            cancelled: Int(info.cancelled),
-            lost: Int(info.lost),
-            reclaimed: Int(info.reclaimed),
         }
     }
 }
@@ -298,15 +256,55 @@ pub struct List {
     segments: Vec<Listed>,
 }
 
+/// One segment of the list.
 #[derive(Serialize)]
 pub struct Listed {
     pub name: String,
-    pub path: String,
+    path: String,
     pub concurrency: Option<u32>,
     pub running: Option<u32>,
+    pub tokens_per_second: Option<u32>,
+    pub tokens: Option<i32>,
+    #[serde(rename = "interval_ms")]
+    interval: Option<Milliseconds>,
     pub waiters: Option<u32>,
     pub members: Option<u32>,
     pub error: Option<String>,
+}
+
+impl Listed {
+    /// A segment by its settings and what is in use, or why that cannot be told.
+    pub fn new(name: String, path: String, found: Result<&Snapshot, String>) -> Listed {
+        let (snapshot, error) = match found {
+            Ok(snapshot) => (Some(snapshot), None),
+            Err(error) => (None, Some(error)),
+        };
+        let scheduler = snapshot.and_then(|snapshot| snapshot.scheduler.as_ref());
+        let limiter = snapshot.and_then(|snapshot| snapshot.limiter.as_ref());
+        let pacer = snapshot.and_then(|snapshot| snapshot.pacer.as_ref());
+        let waiters = [
+            scheduler.map(|scheduler| scheduler.waiters),
+            limiter.map(|limiter| limiter.waiters),
+            pacer.map(|pacer| pacer.waiting),
+        ];
+        Listed {
+            name,
+            path,
+            concurrency: scheduler.and_then(|scheduler| scheduler.concurrency),
+            running: scheduler.map(|scheduler| scheduler.running),
+            tokens_per_second: limiter.map(|limiter| limiter.tokens_per_second),
+            tokens: limiter.map(|limiter| limiter.tokens),
+            interval: pacer.map(|pacer| Milliseconds(pacer.interval)),
+            waiters: snapshot.map(|_| waiters.into_iter().flatten().fold(0, u32::saturating_add)),
+            members: snapshot.map(|snapshot| snapshot.segment.members_used),
+            error,
+        }
+    }
+
+    /// The least time between two starts.
+    pub fn interval(&self) -> Option<Duration> {
+        self.interval.map(|interval| interval.0)
+    }
 }
 
 impl List {
@@ -386,6 +384,14 @@ mod tests {
         assert_eq!(line["members"][1]["command"], "a\u{1b}[31m\u{9b}\u{fffd} b");
     }
 
+    /// The gates that are not a Scheduler, key by key too.
+    #[test]
+    fn the_document_of_inspect_without_slots() {
+        let expected = r#"{"schema":1,"segment":{"name":"uplink","path":"/dev/shm/shmsched-0/uplink","id":"000102030405060708090a0b0c0d0e0f","format":1,"bytes":1048576,"boot":"current","members":{"used":2,"capacity":1024},"records":{"used":3,"capacity":4096}},"scheduler":null,"limiter":{"tokens_per_second":1500000,"tokens":-20,"head_wait_ms":250,"queued":{"lowest":0,"lower":0,"low":0,"normal":0,"high":1,"higher":0,"highest":0},"consumed":9007199254740991,"deferred":9,"completed":5,"cancelled":2,"lost":1,"forced":3},"pacer":{"interval_ms":0.5,"max_waiting":8,"waiting":1,"next_start_in_ms":0.123456,"started":12,"rejected":2,"deferred":6,"completed":3,"cancelled":1,"lost":1},"members":[{"member":0,"pid":101,"pid_namespace":"same","command":"sleep 60","state":"alive","age_ms":61000,"held":0,"held_ms":null,"waiting":[{"gate":"limiter","priority":"high","amount":500,"since_ms":250,"position":1,"state":"called"}]},{"member":1,"pid":102,"pid_namespace":"same","command":"curl","state":"alive","age_ms":2000,"held":0,"held_ms":null,"waiting":[{"gate":"pacer","priority":null,"amount":1,"since_ms":3000,"position":1,"state":"lapsed"}]}]}"#;
+        let found = text(&Inspect::new(&samples::paced()), Form::Line);
+        assert_eq!(found, format!("{expected}\n"));
+    }
+
     #[test]
     fn unlimited_and_absent_are_null() {
         let mut snapshot = samples::busy();
@@ -402,6 +408,7 @@ mod tests {
             "/scheduler/targets/highest",
             "/scheduler/head_wait_ms",
             "/limiter",
+            "/pacer",
         ] {
             assert_eq!(
                 document.pointer(path),
@@ -415,23 +422,20 @@ mod tests {
 
     #[test]
     fn the_document_of_list() {
-        let listed = |name: &str, error: Option<&str>| {
-            let fine = error.is_none();
-            Listed {
-                name: name.into(),
-                path: format!("/d/{name}"),
-                concurrency: fine.then_some(4),
-                running: fine.then_some(1),
-                waiters: fine.then_some(0),
-                members: fine.then_some(1),
-                error: error.map(str::to_owned),
-            }
-        };
+        let (slots, paced) = (samples::busy(), samples::paced());
+        let mut quiet = samples::paced();
+        (quiet.limiter.as_mut().unwrap().waiters, quiet.pacer) = (0, None);
+        let listed = |name: &str, found| Listed::new(name.into(), format!("/d/{name}"), found);
         let list = List::new(
             "/d".into(),
-            vec![listed("a", None), listed("b", Some("not a segment"))],
+            vec![
+                listed("a", Ok(&slots)),
+                listed("b", Err("not a segment".into())),
+                listed("c", Ok(&paced)),
+                listed("d", Ok(&quiet)),
+            ],
         );
-        let expected = r#"{"schema":1,"directory":"/d","segments":[{"name":"a","path":"/d/a","concurrency":4,"running":1,"waiters":0,"members":1,"error":null},{"name":"b","path":"/d/b","concurrency":null,"running":null,"waiters":null,"members":null,"error":"not a segment"}]}"#;
+        let expected = r#"{"schema":1,"directory":"/d","segments":[{"name":"a","path":"/d/a","concurrency":2,"running":2,"tokens_per_second":null,"tokens":null,"interval_ms":null,"waiters":1,"members":2,"error":null},{"name":"b","path":"/d/b","concurrency":null,"running":null,"tokens_per_second":null,"tokens":null,"interval_ms":null,"waiters":null,"members":null,"error":"not a segment"},{"name":"c","path":"/d/c","concurrency":null,"running":null,"tokens_per_second":1500000,"tokens":-20,"interval_ms":0.5,"waiters":2,"members":2,"error":null},{"name":"d","path":"/d/d","concurrency":null,"running":null,"tokens_per_second":1500000,"tokens":-20,"interval_ms":null,"waiters":0,"members":2,"error":null}]}"#;
         assert_eq!(text(&list, Form::Line), format!("{expected}\n"));
     }
 }

@@ -1,7 +1,7 @@
 //! What can be wrong with a segment, judged from one picture of it.
 
 use serde::{Serialize, Serializer};
-use shmsched::{MemberInfo, MemberState, Snapshot};
+use shmsched::{Gate, MemberInfo, MemberState, Snapshot};
 
 use super::processes::Processes;
 use crate::output::{counted, json, shortened, time};
@@ -125,6 +125,19 @@ fn segment(snapshot: &Snapshot) -> Vec<Finding> {
             "concurrency is 0: nothing starts until 'shmsched set' raises it".into(),
         );
     }
+    // A limit of 0 lets no queue be, so that nothing is amiss.
+    if let Some(pacer) = &snapshot.pacer
+        && (1..=pacer.waiting).contains(&pacer.max_waiting)
+    {
+        let text = format!(
+            "{} for their start, as many as may: who comes now ends with 71",
+            match pacer.waiting {
+                1 => "1 waits".to_owned(),
+                waiting => format!("{waiting} wait"),
+            }
+        );
+        add("queue-full", Level::Note, text);
+    }
     findings
 }
 
@@ -209,7 +222,8 @@ fn member(member: &MemberInfo, snapshot: &Snapshot, processes: &impl Processes) 
     })
 }
 
-/// Whether nothing can ever be released, because everybody who holds something waits for more of the same.
+/// Whether nothing can ever be released, because everybody who holds a slot waits for more of them. Tokens and starts come
+/// by themselves: who waits for those will release.
 fn deadlock(snapshot: &Snapshot, processes: &impl Processes) -> Option<Finding> {
     let alive = |member: &&MemberInfo| member.state != MemberState::Dead;
     let holders: Vec<&MemberInfo> = snapshot
@@ -218,11 +232,15 @@ fn deadlock(snapshot: &Snapshot, processes: &impl Processes) -> Option<Finding> 
         .filter(alive)
         .filter(|member| member.held > 0)
         .collect();
+    let for_slots = |member: &&MemberInfo| {
+        let mut places = member.waiting.iter();
+        places.any(|place| place.gate == Gate::Scheduler)
+    };
     let waiters: Vec<&MemberInfo> = snapshot
         .members
         .iter()
         .filter(alive)
-        .filter(|member| !member.waiting.is_empty())
+        .filter(for_slots)
         .collect();
     if holders.is_empty() || waiters.is_empty() {
         return None;
@@ -386,6 +404,30 @@ mod tests {
         (third.member, third.pid) = (2, 300);
         snapshot.members.push(third);
         assert_eq!(kinds(&snapshot), [""; 0]);
+    }
+
+    #[test]
+    fn nothing_is_wrong_without_slots() {
+        // Nor with debt: it is paid off by itself.
+        let mut snapshot = samples::paced();
+        assert_eq!(kinds(&snapshot), [""; 0]);
+        snapshot.pacer.as_mut().unwrap().waiting = 8;
+        assert_eq!(kinds(&snapshot), ["queue-full"]);
+        assert_eq!(examine(&snapshot, &Few)[0].level, Level::Note);
+        let pacer = snapshot.pacer.as_mut().unwrap();
+        (pacer.waiting, pacer.max_waiting) = (0, 0);
+        assert_eq!(kinds(&snapshot), [""; 0]);
+    }
+
+    #[test]
+    fn a_holder_that_waits_for_tokens_is_no_deadlock() {
+        for gate in [Gate::Limiter, Gate::Pacer] {
+            let mut snapshot = healthy();
+            let mut place = snapshot.members[1].waiting.remove(0);
+            place.gate = gate;
+            snapshot.members[0].waiting.push(place);
+            assert_eq!(kinds(&snapshot), [""; 0], "{gate:?}");
+        }
     }
 
     /// Key by key, in order: the promise to scripts.

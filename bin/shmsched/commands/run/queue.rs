@@ -1,217 +1,263 @@
-//! Getting the permit: at once, or in the line, where signals and the deadline end the wait.
+//! Getting past a gate: at once, or in the line, where signals and the deadline end the wait. One loop for all gates.
 
 use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use shmsched::{
-    AcquireError, Deadline, MemberInfo, MemberState, Permit, Scheduler, Segment, TryAcquireError,
-};
+use shmsched::{Deadline, Segment};
 
+use super::news::Sight;
 use crate::cli::Run;
 use crate::commands::observer;
-use crate::exit::{self, Code, Failure, note};
-use crate::output::{counted, json, limit, shortened, time};
+use crate::exit::{Code, Failure, note};
+use crate::output::time;
 use crate::signals::Signals;
 
-/// After so long a wait it says whom it waits for.
+/// After so long a silence it says what it waits for.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How many holders it names.
-const NAMED: usize = 3;
+/// A gate, and what is wanted of it.
+pub trait Door {
+    /// What one has who is through.
+    type Pass;
 
-/// The longest command it quotes.
-const COMMAND: usize = 40;
+    /// Passes without waiting.
+    fn at_once(&self) -> Result<Self::Pass, Refusal>;
 
-/// Takes the slots without waiting; before it refuses, it looks whether dead members held some.
-pub fn take_now<'a>(
-    segment: &Segment,
-    scheduler: &'a Scheduler,
-    arguments: &Run,
-) -> Result<Permit<'a>, Failure> {
-    let attempt = || scheduler.try_acquire_many(arguments.slots, arguments.priority);
-    let taken = match attempt() {
-        Err(TryAcquireError::NoPermits) => {
-            segment.look();
-            attempt()
-        }
-        other => other,
-    };
-    taken.map_err(|error| match error {
-        TryAcquireError::Failed(error) => exit::acquiring(error, segment.location()),
-        _ => Failure::at(
-            segment.location(),
-            Code::WouldWait,
-            "no slot is free",
-            "'shmsched inspect' shows who holds them",
-        ),
-    })
+    /// Passes when it is its turn. Dropping the future leaves the line.
+    fn in_turn(&self, until: Deadline) -> impl Future<Output = Result<Self::Pass, Refusal>>;
+
+    /// What it waits for, in words, if that can be seen.
+    fn news(&self, sight: &Sight) -> Option<String>;
 }
 
-/// Takes the slots when it is their turn.
-pub fn take<'a>(
-    segment: &Segment,
-    scheduler: &'a Scheduler,
-    arguments: &Run,
+/// Why one did not pass.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Others are ahead; perhaps dead ones, whom nobody has noticed yet.
+    Busy(Failure),
+    /// For another reason.
+    Final(Failure),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        match refusal {
+            Refusal::Busy(failure) | Refusal::Final(failure) => failure,
+        }
+    }
+}
+
+/// How a run waits, gate after gate.
+pub struct Queue<'a> {
+    segment: &'a Segment,
+    arguments: &'a Run,
     deadline: Deadline,
-    signals: &mut Signals,
-) -> Result<Permit<'a>, Failure> {
-    let begun = Instant::now();
-    let failed = |error: AcquireError| exit::acquiring(error, segment.location());
-    let mut wait = pin!(scheduler.acquire_until(arguments.slots, arguments.priority, deadline));
-    // Mostly this is all: no alarm, no thread.
-    if let Poll::Ready(taken) = wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        return taken.map_err(failed);
+    signals: &'a mut Signals,
+    /// When it last said something; at first, when it came.
+    spoke: Instant,
+}
+
+impl<'a> Queue<'a> {
+    pub fn new(
+        segment: &'a Segment,
+        arguments: &'a Run,
+        deadline: Deadline,
+        signals: &'a mut Signals,
+    ) -> Queue<'a> {
+        Queue {
+            segment,
+            arguments,
+            deadline,
+            signals,
+            spoke: Instant::now(),
+        }
     }
 
-    let alarm = signals
-        .alarm()
-        .map_err(|error| Failure::new(Code::Io, error))?;
-    let waker = Waker::from(alarm.clone());
-    let mut context = Context::from_waker(&waker);
-    let mut silent = arguments.verbose || io::stderr().is_terminal();
-    loop {
-        if let Some(signal) = signals.ending() {
-            // Dropping the wait leaves the line.
-            return Err(Failure::signal(signal));
+    /// Passes a gate, as patiently as the arguments say. Before it is refused, it looks for the dead.
+    pub fn pass<D: Door>(&mut self, door: &D) -> Result<D::Pass, Failure> {
+        let mut passed = self.attempt(door);
+        if let Err(Refusal::Busy(_)) = passed {
+            self.segment.look();
+            passed = self.attempt(door);
         }
-        if alarm.has_rung()
-            && let Poll::Ready(taken) = wait.as_mut().poll(&mut context)
-        {
-            if arguments.verbose && taken.is_ok() {
-                note(format_args!(
-                    "{}: its turn came after {}",
-                    segment.location(),
-                    time(begun.elapsed().as_millis() as u64)
-                ));
+        passed.map_err(Failure::from)
+    }
+
+    fn attempt<D: Door>(&mut self, door: &D) -> Result<D::Pass, Refusal> {
+        match self.arguments.no_wait {
+            true => door.at_once(),
+            false => self.wait(door),
+        }
+    }
+
+    fn wait<D: Door>(&mut self, door: &D) -> Result<D::Pass, Refusal> {
+        let begun = Instant::now();
+        let mut turn = pin!(door.in_turn(self.deadline));
+        // Mostly this is all: no alarm, no thread.
+        if let Poll::Ready(passed) = turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return passed;
+        }
+
+        let alarm = self
+            .signals
+            .alarm()
+            .map_err(|error| Refusal::Final(Failure::new(Code::Io, error)))?;
+        let waker = Waker::from(alarm.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut silent = self.arguments.verbose || io::stderr().is_terminal();
+        loop {
+            if let Some(signal) = self.signals.ending() {
+                // Dropping the wait leaves the line.
+                return Err(Refusal::Final(Failure::signal(signal)));
             }
-            return taken.map_err(failed);
-        }
-        let left = silent.then(|| SILENCE.saturating_sub(begun.elapsed()));
-        if left.is_some_and(|left| left.is_zero()) {
-            silent = false;
-            tell(segment, arguments);
-            continue;
-        }
-        signals.sleep(left);
-    }
-}
-
-/// Says whom it waits for, if that can be seen.
-fn tell(segment: &Segment, arguments: &Run) {
-    let location = segment.location();
-    let own = segment.member().index;
-    let Ok(mut observer) = observer(location, arguments.existing.trust_foreign) else {
-        return;
-    };
-    let snapshot = observer.snapshot().ok();
-    let Some((scheduler, members)) =
-        snapshot.and_then(|snapshot| Some((snapshot.scheduler?, snapshot.members)))
-    else {
-        return;
-    };
-    let wanted = counted(arguments.slots.into(), "slot");
-    let ahead = members
-        .iter()
-        .flat_map(|member| &member.waiting)
-        .count()
-        .saturating_sub(1);
-    let others = if ahead == 0 {
-        String::new()
-    } else {
-        format!(", {} wait too", counted(ahead as u64, "other"))
-    };
-    let holders: Vec<&MemberInfo> = members
-        .iter()
-        .filter(|member| member.held > 0 && member.member != own)
-        .collect();
-    note(format_args!(
-        "{location}: waiting for {wanted}, {} of {} taken{others}{}",
-        scheduler.running,
-        limit(scheduler.concurrency),
-        held_by(&holders, |member| observer.keepers(member))
-    ));
-}
-
-/// `; held by pid 7 'make' for 12s, ...`. `keepers` are the processes that keep an orphan's permit.
-fn held_by(holders: &[&MemberInfo], keepers: impl Fn(u32) -> Vec<(u32, String)>) -> String {
-    if holders.is_empty() {
-        return String::new();
-    }
-    let mut named: Vec<String> = holders
-        .iter()
-        .take(NAMED)
-        .map(|holder| describe(holder, &keepers))
-        .collect();
-    if holders.len() > NAMED {
-        named.push(format!("{} more", holders.len() - NAMED));
-    }
-    format!("; held by {}", named.join(", "))
-}
-
-/// One holder: who, how many, since when, and what is odd about it.
-fn describe(holder: &MemberInfo, keepers: impl Fn(u32) -> Vec<(u32, String)>) -> String {
-    let (mut pid, mut command) = (holder.pid, holder.command.clone());
-    let slots = if holder.held == 1 {
-        String::new()
-    } else {
-        format!(" {} slots", holder.held)
-    };
-    let age = time(holder.held_ms.unwrap_or(holder.age_ms));
-    let mut odd = Vec::new();
-    match holder.state {
-        MemberState::Alive => {}
-        MemberState::Orphaned => {
-            if let Some(keeper) = keepers(holder.member).into_iter().next() {
-                (pid, command) = keeper;
+            if alarm.has_rung()
+                && let Poll::Ready(passed) = turn.as_mut().poll(&mut context)
+            {
+                if self.arguments.verbose && passed.is_ok() {
+                    let waited = time(begun.elapsed().as_millis() as u64);
+                    self.say(&format!("its turn came after {waited}"));
+                }
+                return passed;
             }
-            odd.push("its run was killed, the command lives");
+            let left = silent.then(|| SILENCE.saturating_sub(self.spoke.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                silent = false;
+                if let Some(news) = self.sight().and_then(|sight| door.news(&sight)) {
+                    self.say(&format!("waiting for {news}"));
+                }
+                continue;
+            }
+            self.signals.sleep(left);
         }
-        MemberState::Exiting => odd.push("exiting or dumping core"),
-        state => odd.push(json::state(state)),
     }
-    if !holder.same_namespace {
-        odd.push("other pid namespace");
+
+    fn say(&mut self, what: &str) {
+        note(format_args!("{}: {what}", self.segment.location()));
+        self.spoke = Instant::now();
     }
-    let odd = if odd.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", odd.join(", "))
-    };
-    format!(
-        "pid {pid} '{}'{slots} for {age}{odd}",
-        shortened(&command, COMMAND)
-    )
+
+    fn sight(&self) -> Option<Sight> {
+        let trust_foreign = self.arguments.existing.trust_foreign;
+        let mut observer = observer(self.segment.location(), trust_foreign).ok()?;
+        let snapshot = observer.snapshot().ok()?;
+        Some(Sight {
+            own: self.segment.member().index,
+            snapshot,
+            keepers: Box::new(move |member| observer.keepers(member)),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::table::samples;
+    use crate::cli::{Cli, Verb};
+    use clap::Parser;
+    use shmsched::{Location, Settings};
+    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
+    /// Refuses so often, then opens; in turn, a while after somebody came.
+    struct Sluggish {
+        refuses: u32,
+        opens_after: Duration,
+        tries: Cell<u32>,
+        told: Cell<u32>,
+    }
+
+    impl Sluggish {
+        fn new(refuses: u32, opens_after: Duration) -> Sluggish {
+            Sluggish {
+                refuses,
+                opens_after,
+                tries: Cell::new(0),
+                told: Cell::new(0),
+            }
+        }
+    }
+
+    impl Door for Sluggish {
+        type Pass = u32;
+
+        fn at_once(&self) -> Result<u32, Refusal> {
+            let tries = self.tries.get() + 1;
+            self.tries.set(tries);
+            match tries > self.refuses {
+                true => Ok(tries),
+                false => Err(Refusal::Busy(Failure::new(Code::WouldWait, "others"))),
+            }
+        }
+
+        async fn in_turn(&self, _: Deadline) -> Result<u32, Refusal> {
+            let open = Arc::new(AtomicBool::new(false));
+            let mut begun = false;
+            std::future::poll_fn(|context| {
+                if open.load(Ordering::SeqCst) {
+                    return Poll::Ready(());
+                }
+                // The last waker, as futures have it: the first is that of nobody.
+                if std::mem::replace(&mut begun, true) {
+                    let (open, waker, after) =
+                        (Arc::clone(&open), context.waker().clone(), self.opens_after);
+                    std::thread::spawn(move || {
+                        std::thread::sleep(after);
+                        open.store(true, Ordering::SeqCst);
+                        waker.wake();
+                    });
+                }
+                Poll::Pending
+            })
+            .await;
+            self.at_once()
+        }
+
+        fn news(&self, _: &Sight) -> Option<String> {
+            self.told.set(self.told.get() + 1);
+            None
+        }
+    }
+
+    /// In one test, as a signal is for all threads of a process.
     #[test]
-    fn holders_are_named() {
-        // case 51
-        let mut members = samples::busy().members;
-        members[1].held = 1;
-        members[1].command = "x".repeat(50);
-        let holders: Vec<&MemberInfo> = members.iter().collect();
-        let expected = format!(
-            "; held by pid 101 'sleep 60' 2 slots for 1m00s, pid 102 '{}...' for 2.0s (stopped, other pid namespace)",
-            "x".repeat(37)
-        );
-        let none = |_| Vec::new();
-        assert_eq!(held_by(&holders, none), expected);
-        let many = [holders[0]; 5];
-        assert!(held_by(&many, none).ends_with(", 2 more"));
-        assert_eq!(held_by(&[], none), "");
+    fn ways_to_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let location = Location::File(directory.path().join("S"));
+        let segment =
+            Segment::create(&location, &Settings::new().concurrency(1).members(4)).unwrap();
+        let mut signals = Signals::catch().unwrap();
+        let mut pass = |options: &str, door: &Sluggish| {
+            let line = format!("shmsched run S {options} -- true");
+            let Verb::Run(run) = Cli::parse_from(line.split_whitespace()).verb else {
+                unreachable!("it says run")
+            };
+            let mut queue = Queue::new(&segment, &run, Deadline::Never, &mut signals);
+            queue.pass(door).map_err(|failure| failure.code)
+        };
 
-        members[0].state = MemberState::Orphaned;
-        let text = held_by(&[&members[0]], |member| vec![(member + 7, "sh".into())]);
-        assert_eq!(
-            text,
-            "; held by pid 7 'sh' 2 slots for 1m00s (its run was killed, the command lives)"
-        );
+        // Once more after a look for the dead, not oftener.
+        let (soon, late) = (Duration::from_millis(20), Duration::from_secs(3_600));
+        for options in ["--no-wait", ""] {
+            assert_eq!(pass(options, &Sluggish::new(0, soon)), Ok(1));
+            assert_eq!(pass(options, &Sluggish::new(1, soon)), Ok(2));
+            assert_eq!(pass(options, &Sluggish::new(2, soon)), Err(75));
+        }
+        // A second of silence, one word, and silence again.
+        for (options, words) in [("-v", 1), ("", u32::from(io::stderr().is_terminal()))] {
+            let door = Sluggish::new(0, Duration::from_millis(1_200));
+            assert_eq!(pass(options, &door), Ok(1));
+            assert_eq!(door.told.get(), words, "{options:?}");
+        }
+        // A signal ends the wait, and who waits does not come in.
+        let thread = std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGHUP)
+                .unwrap();
+        });
+        let door = Sluggish::new(0, late);
+        assert_eq!((pass("", &door), door.tries.get()), (Err(129), 0));
+        thread.join().unwrap();
     }
 }

@@ -1,0 +1,198 @@
+//! What `inspect` says of a segment above the table of its members: one line per fact.
+
+use shmsched::{LimiterInfo, PacerInfo, Priority, SchedulerInfo, SegmentInfo, Snapshot};
+
+use crate::output::{bytes, escaped, json, limit, span, time};
+
+/// A name of at most nine letters, and what is to be said.
+type Fact = (&'static str, String);
+
+/// The segment itself, then gate by gate.
+pub fn text(snapshot: &Snapshot) -> String {
+    let mut facts = segment(&snapshot.segment);
+    facts.extend(snapshot.scheduler.iter().flat_map(scheduler));
+    facts.extend(snapshot.limiter.iter().flat_map(limiter));
+    facts.extend(snapshot.pacer.iter().flat_map(pacer));
+    facts
+        .into_iter()
+        .map(|(name, value)| format!("{name:<9} {}\n", escaped(&value)))
+        .collect()
+}
+
+fn segment(segment: &SegmentInfo) -> Vec<Fact> {
+    let mut facts = vec![
+        (
+            "segment",
+            format!("{} at {}", segment.name, segment.path.display()),
+        ),
+        ("id", json::id(&segment.id)),
+        (
+            "file",
+            format!(
+                "{} on {}, device {}:{}, inode {}, mode {:04o}, format {}",
+                bytes(segment.bytes),
+                segment.filesystem,
+                rustix::fs::major(segment.device),
+                rustix::fs::minor(segment.device),
+                segment.inode,
+                segment.mode & 0o7777,
+                segment.format,
+            ),
+        ),
+        (
+            "members",
+            format!(
+                "{} of {}, {} of {} records",
+                segment.members_used,
+                segment.members_capacity,
+                segment.records_used,
+                segment.records_capacity
+            ),
+        ),
+    ];
+    let notes = [
+        (
+            !segment.boot_is_current,
+            "state from an earlier boot discarded; the first to attach resets it",
+        ),
+        (
+            segment.retired,
+            "retired by rm --force: nobody gets a slot any more",
+        ),
+        (
+            segment.gone,
+            "damaged: the file was cut short or overwritten",
+        ),
+    ];
+    let notes = notes.into_iter().filter(|(holds, _)| *holds);
+    facts.extend(notes.map(|(_, note)| ("note", note.to_owned())));
+    facts
+}
+
+fn scheduler(info: &SchedulerInfo) -> [Fact; 4] {
+    let raw = match i64::from(info.running_raw) == i64::from(info.running) {
+        true => String::new(),
+        false => format!(" (counter {})", info.running_raw),
+    };
+    let cap = limit(info.concurrency);
+    let head = first(info.head_wait_ms);
+    let priorities = by_priority(&info.queued);
+    let targets = Priority::ALL.iter().zip(info.targets);
+    let targets: Vec<String> = targets
+        .map(|(priority, target)| format!("{priority} {}", limit(target)))
+        .collect();
+    let waits = Waits {
+        deferred: info.deferred,
+        completed: info.completed,
+        cancelled: info.cancelled,
+        lost: info.lost,
+        queued: sum(&info.queued),
+    };
+    let moved = format!(
+        "admitted {}, released {}, reclaimed {}",
+        info.admitted, info.released, info.reclaimed
+    );
+    [
+        ("running", format!("{} of {cap}{raw}", info.running)),
+        ("waiting", format!("{}{head}{priorities}", info.waiters)),
+        ("targets", targets.join(", ")),
+        ("so far", format!("{moved}; {}", waits.text())),
+    ]
+}
+
+fn limiter(info: &LimiterInfo) -> [Fact; 3] {
+    let head = first(info.head_wait_ms);
+    let priorities = by_priority(&info.queued);
+    let waits = Waits {
+        deferred: info.deferred,
+        completed: info.completed,
+        cancelled: info.cancelled,
+        lost: info.lost,
+        queued: sum(&info.queued),
+    };
+    let moved = format!("consumed {}, forced {}", info.consumed, info.forced);
+    [
+        (
+            "tokens",
+            format!("{} at {}/s", info.tokens, info.tokens_per_second),
+        ),
+        ("  waiting", format!("{}{head}{priorities}", info.waiters)),
+        ("  so far", format!("{moved}; {}", waits.text())),
+    ]
+}
+
+fn pacer(info: &PacerInfo) -> [Fact; 3] {
+    let next = match info.next_start_in.is_zero() {
+        true => "now".to_owned(),
+        false => {
+            let ms = info.next_start_in.as_nanos().div_ceil(1_000_000);
+            format!("in {}", time(u64::try_from(ms).unwrap_or(u64::MAX)))
+        }
+    };
+    let head = first(info.head_wait_ms);
+    let waits = Waits {
+        deferred: info.deferred,
+        completed: info.completed,
+        cancelled: info.cancelled,
+        lost: info.lost,
+        queued: info.waiting.into(),
+    };
+    let moved = format!("started {}, rejected {}", info.started, info.rejected);
+    [
+        (
+            "starts",
+            format!("one every {}, the next {next}", span(info.interval)),
+        ),
+        (
+            "  waiting",
+            format!("{} of at most {}{head}", info.waiting, info.max_waiting),
+        ),
+        ("  so far", format!("{moved}; {}", waits.text())),
+    ]
+}
+
+/// What became of those who had to wait, at any gate.
+struct Waits {
+    deferred: u64,
+    completed: u64,
+    cancelled: u64,
+    lost: u64,
+    queued: u64,
+}
+
+impl Waits {
+    fn text(&self) -> String {
+        let Waits {
+            deferred,
+            completed,
+            cancelled,
+            lost,
+            queued,
+        } = self;
+        format!(
+            "deferred {deferred} = completed {completed} + cancelled {cancelled} + lost {lost} + queued {queued}"
+        )
+    }
+}
+
+fn sum(queued: &[u64; 7]) -> u64 {
+    queued
+        .iter()
+        .fold(0, |sum, queued| sum.saturating_add(*queued))
+}
+
+/// For how long the first in line has waited, if anybody has.
+fn first(wait_ms: Option<u64>) -> String {
+    wait_ms.map_or(String::new(), |ms| format!(", the first for {}", time(ms)))
+}
+
+/// The priorities that somebody waits in, if any, most urgent first.
+fn by_priority(queued: &[u64; 7]) -> String {
+    let some = Priority::ALL
+        .iter()
+        .zip(queued)
+        .rev()
+        .filter(|(_, queued)| **queued > 0);
+    some.map(|(priority, queued)| format!(", {priority} {queued}"))
+        .collect()
+}
