@@ -4,7 +4,6 @@ mod child;
 mod gates;
 mod nested;
 mod news;
-mod pending;
 mod queue;
 
 use std::time::{Duration, Instant};

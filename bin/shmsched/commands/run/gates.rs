@@ -1,11 +1,11 @@
 //! The gates of a segment, in the order in which a run passes them: a slot, its start, tokens.
 
 use shmsched::{
-    Deadline, Gate, Location, NoGate, OwnedPermit, Priority, Scheduler, Segment, TryAcquireError,
+    Deadline, Gate, Limiter, Location, NoGate, OwnedPermit, Pacer, Priority, Scheduler, Segment,
+    StartError, TryAcquireError, TryStartError,
 };
 
 use super::news::{self, Sight};
-use super::pending::{Limiter, Pacer, Pending, StartError, TryStartError};
 use super::queue::{Door, Queue, Refusal};
 use crate::cli::Run;
 use crate::exit::{self, Failure};
