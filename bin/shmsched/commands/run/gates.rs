@@ -36,7 +36,12 @@ pub fn pass(
         })?);
     }
     if let Ok(pacer) = &pacer {
-        queue.pass(&Start { pacer, location })?;
+        let holds = permit.is_some();
+        queue.pass(&Start {
+            pacer,
+            location,
+            holds,
+        })?;
     }
     if let (Ok(limiter), 1..) = (&limiter, tokens) {
         queue.pass(&Tokens {
@@ -108,6 +113,8 @@ impl Door for Slots<'_> {
 struct Start<'a> {
     pacer: &'a Pacer,
     location: &'a Location,
+    /// Whether others wait for a slot that it holds: then it waits whatever the length of the queue.
+    holds: bool,
 }
 
 impl Door for Start<'_> {
@@ -123,15 +130,16 @@ impl Door for Start<'_> {
     }
 
     async fn in_turn(&self, until: Deadline) -> Result<(), Refusal> {
-        self.pacer
-            .start_until(until)
-            .await
-            .map_err(|error| match error {
-                StartError::Failed(error) => {
-                    Refusal::Final(exit::passing(error, Gate::Pacer, self.location))
-                }
-                _ => Refusal::Busy(exit::queue_full(self.location)),
-            })
+        let started = match self.holds {
+            true => self.pacer.start_holding_until(until).await,
+            false => self.pacer.start_until(until).await,
+        };
+        started.map_err(|error| match error {
+            StartError::Failed(error) => {
+                Refusal::Final(exit::passing(error, Gate::Pacer, self.location))
+            }
+            _ => Refusal::Busy(exit::queue_full(self.location)),
+        })
     }
 
     fn news(&self, sight: &Sight) -> Option<String> {
