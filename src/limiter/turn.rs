@@ -43,6 +43,11 @@ impl Attachment {
         }
         let bucket = self.bucket();
         bucket.refill(clock::now());
+        if self.views.limiter_hot.summary.get() != 0 {
+            // Who joined between our claim and our credit reckoned without it: pair `bucket-credit`.
+            self.advance(Gate::Limiter, None, Why::Sooner);
+            return false;
+        }
         if tokens != 0 && bucket.debit(tokens, tokens as i32).is_err() {
             return false;
         }

@@ -4,6 +4,10 @@
 //! One that wants no tokens waits only for those of its own lane (I10 to I12). The front of a lane that has not got on
 //! for a second is admitted into debt, so that nothing starves (I15); that counts as getting on, so it is one a second
 //! for each lane at most (I19).
+//!
+//! Nobody ticks: the first two and the front of each lane know when their turn comes, the others are told when they
+//! become such. Pair `bucket-credit`: who claims a window credits it, then reads SUMMARY; who joins writes SUMMARY, then
+//! reads TOKENS, and reckons from them when its turn comes.
 
 use super::bucket::Bucket;
 use super::line::{Entry, Line};
@@ -94,6 +98,9 @@ pub fn plan(view: View<'_>) -> Plan {
                 let unrepresentable = taken + amount(at) + i64::from(i32::MIN);
                 let fits = view.bucket.due(unrepresentable, view.now);
                 due = due.min(view.guard(entry).max(fits));
+            } else {
+                // Should it become the front, its second begins then.
+                due = due.min(view.now.saturating_add(GUARD_NS));
             }
             held_up = true;
             taken += amount(at);

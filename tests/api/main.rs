@@ -7,6 +7,8 @@ mod conformance;
 mod construction;
 mod errors;
 mod futures;
+mod limiter_basics;
+mod limiter_support;
 mod lottery;
 mod permits;
 mod priorities;
