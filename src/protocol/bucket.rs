@@ -103,15 +103,19 @@ impl Bucket<'_> {
             return;
         }
         let (tokens, paid) = seen.earned(now, self.rate());
-        if tokens == 0 {
-            return;
+        // If not, its window, or a newer one, is paid by who was faster.
+        if tokens != 0 && self.claim(seen, paid) {
+            self.credit(tokens);
         }
+    }
+
+    /// Moves the stamp, unless somebody did: what was earned since is this caller's to pay.
+    fn claim(&self, seen: Stamp, paid: Stamp) -> bool {
         if super::mutant("bucket-claim") {
             self.hot.stamp.put(paid.0);
-        } else if self.hot.stamp.replace(seen.0, paid.0).is_err() {
-            return; // its window, or a newer one, is paid by who was faster
+            return true;
         }
-        self.credit(tokens);
+        self.hot.stamp.replace(seen.0, paid.0).is_ok()
     }
 
     /// Adds tokens, up to the capacity. Never takes any: a balance above it stays.
@@ -143,6 +147,10 @@ impl Bucket<'_> {
             let left = i64::from(seen) - i64::from(amount);
             if seen < least || left < i64::from(i32::MIN) {
                 return Err(Short);
+            }
+            if super::mutant("bucket-debit") {
+                self.hot.tokens.put(left as i32);
+                return Ok(Debit { into_debt: false });
             }
             match self.hot.tokens.replace(seen, left as i32) {
                 Ok(_) => {
@@ -184,6 +192,17 @@ impl Bucket<'_> {
     /// cut to it, a debt stays.
     pub fn set_rate(&self, rate: u32, now: u64) {
         self.refill(now);
+        // Less than a token leaves the stamp where it is. That time is the old rate's too.
+        for _ in 0..4 {
+            let seen = Stamp(self.hot.stamp.get());
+            let (tokens, paid) = seen.earned(now, self.rate());
+            if seen.ticks() >= paid.ticks() || super::mutant("set-unclaimed") {
+                break;
+            }
+            if self.claim(seen, paid) {
+                self.credit(tokens);
+            }
+        }
         self.hot.rate.put(rate as i32);
         let mut seen = self.hot.tokens.get();
         while seen > rate as i32 {
@@ -212,8 +231,11 @@ fn due(stamp: Stamp, rate: u32, missing: i64, now: u64) -> u64 {
         return now;
     };
     let parts = missing.saturating_mul(PARTS) - stamp.parts();
-    let ticks = stamp.ticks().min(now / TICK_NS);
-    ticks
-        .saturating_add(parts.div_ceil(u64::from(rate.max(1))))
+    // The next refill sets an absurd one to now.
+    let from = match stamp.is_absurd(now) {
+        true => now / TICK_NS,
+        false => stamp.ticks(),
+    };
+    from.saturating_add(parts.div_ceil(u64::from(rate.max(1))))
         .saturating_mul(TICK_NS)
 }

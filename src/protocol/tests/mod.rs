@@ -1,5 +1,7 @@
 //! The protocol in plain memory: no mapping, no process, no clock.
 
+mod bucket;
+
 use super::ledger::{self, Books, Refused, Word};
 use super::line::{Doing, Entry, Line, Mark, Seat, State};
 use super::roster::{self, Owner, Status};
