@@ -28,7 +28,6 @@ pub enum Stop {
     /// The output cannot be written.
     Output(io::Error),
     /// There will be no tokens.
-    #[expect(dead_code, reason = "for the Limiter")]
     Tokens(shmsched::AcquireError),
 }
 

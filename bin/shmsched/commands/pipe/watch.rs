@@ -101,7 +101,6 @@ impl Watch {
     }
 
     /// Waits for a future, while somebody reads the output. Drops it, and gives nothing, once it is no longer wanted.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the Limiter"))]
     pub fn complete<F: Future>(
         &mut self,
         future: F,
