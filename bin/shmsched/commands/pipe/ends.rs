@@ -15,9 +15,6 @@ use super::watch::{Ready, Watch};
 /// The largest pipe that everybody may ask for.
 const WIDEST: usize = 1 << 20;
 
-/// The largest buffer for bytes that go through this process.
-const BUFFER: usize = 128 << 10;
-
 /// The smallest attempt after one that was too large.
 const LEAST: usize = 4_096;
 
@@ -158,7 +155,6 @@ impl<'a> Ends<'a> {
             Way::Copy(_, held) if held.start < held.end => Ok(true),
             Way::Copy(..) if input.is_empty() => Ok(false),
             Way::Copy(buffer, held) => {
-                let most = most.min(BUFFER);
                 buffer.resize(most.max(buffer.len()), 0);
                 match self.input.read(&mut buffer[..most]) {
                     Ok(got) => {
