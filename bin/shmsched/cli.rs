@@ -41,6 +41,8 @@ pub enum Verb {
     Run(Run),
     /// Wait until nothing is held and nobody waits
     Wait(Wait),
+    /// Copy standard input to standard output, one token a byte
+    Pipe(Pipe),
     /// Look for what is wrong with a segment
     Doctor(Doctor),
     /// Free the slots of an orphan: its run was killed, its command still runs
@@ -225,6 +227,24 @@ pub struct Wait {
     /// Wait so long at most, then end with 124
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, allow_hyphen_values = true)]
     pub timeout: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "All pipes of a segment share its rate. After a pause a pipe may send up to a second's worth at once. Bytes that were not sent
+cost no tokens. On a terminal it shows how much it has sent, how fast, and how long it waited for tokens.
+
+Examples:
+  shmsched create uplink --rate 10MB/s
+  tar c dir | shmsched pipe uplink | ssh host tar x
+  shmsched pipe uplink -p low < backup.img > /mnt/nas/backup.img"
+)]
+pub struct Pipe {
+    #[command(flatten)]
+    pub existing: Existing,
+    /// A name from lowest to highest, or -3 to 3
+    #[arg(short, long, value_name = "PRIORITY", default_value = "normal", value_parser = parse_priority, allow_hyphen_values = true)]
+    pub priority: Priority,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,6 +136,14 @@ impl Signals {
             stream,
             rung: AtomicBool::new(true),
         }))
+    }
+}
+
+/// Readable when a signal has arrived or the alarm has rung, until [`Signals::arrived`] or [`Signals::ending`]: for who waits
+/// for more than that.
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.delivery.get_read().as_fd()
     }
 }
 

@@ -9,13 +9,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-const VERBS: [&str; 11] = [
+const VERBS: [&str; 12] = [
     "create",
     "list",
     "inspect",
     "set",
     "run",
     "wait",
+    "pipe",
     "doctor",
     "evict",
     "rm",

@@ -13,6 +13,7 @@ mod files;
 mod gates;
 mod holders;
 mod nesting;
+mod pipe;
 mod planted;
 mod stage;
 mod strangers;

@@ -7,6 +7,7 @@ mod doctor;
 mod evict;
 mod inspect;
 mod list;
+mod pipe;
 mod rm;
 mod run;
 mod set;
@@ -26,6 +27,7 @@ pub fn dispatch(cli: Cli) -> Outcome {
         Verb::Set(arguments) => set::set(&arguments),
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Wait(arguments) => wait::wait(&arguments),
+        Verb::Pipe(arguments) => pipe::pipe(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::Evict(arguments) => evict::evict(&arguments),
         Verb::Rm(arguments) => rm::rm(&arguments),
