@@ -15,6 +15,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Features
+//!
+//! All on unless `default-features = false`, which leaves the library alone: `cli`, what only the command needs; `tokio`,
+//! `Limiter::async_reader` and `async_writer`; `stream`, `Limiter::stream`.
+//!
 //! # Caveats
 //!
 //! - It protects against accidents, not against enemies: whoever may write to the file may change the counters. What is
@@ -78,7 +83,7 @@ pub use self::{
         AcquireError, CreateError, EvictError, NoGate, NothingHeld, OpenError, QueueFull,
         RemoveError, SetError, StartError, TryAcquireError, TryStartError,
     },
-    limiter::{Limiter, LimiterQueueStats, LimiterStats},
+    limiter::{Limiter, LimiterQueueStats, LimiterStats, PacedReader, PacedWriter},
     location::{Location, LocationError},
     pacer::Pacer,
     priority::{ParsePriorityError, Priority, parse_priority},
@@ -90,6 +95,12 @@ pub use self::{
         SegmentInfo, Snapshot, WaitingInfo,
     },
 };
+
+#[cfg(all(feature = "tokio", not(shmsched_loom)))]
+pub use self::limiter::{AsyncPacedReader, AsyncPacedWriter};
+
+#[cfg(all(feature = "stream", not(shmsched_loom)))]
+pub use self::limiter::PacedStream;
 
 #[cfg(not(shmsched_loom))]
 #[allow(deprecated)]

@@ -1,10 +1,21 @@
 //! The Limiter: how many tokens a second, over all processes that share a segment.
 
+#[cfg(feature = "tokio")]
+mod async_io;
 mod callbacks;
+mod io;
+mod pace;
 mod stats;
+#[cfg(feature = "stream")]
+mod stream;
 mod turn;
 
+#[cfg(feature = "tokio")]
+pub use async_io::{AsyncPacedReader, AsyncPacedWriter};
+pub use io::{PacedReader, PacedWriter};
 pub use stats::{LimiterQueueStats, LimiterStats};
+#[cfg(feature = "stream")]
+pub use stream::PacedStream;
 
 use crate::Priority;
 use crate::deadline::Deadline;
@@ -246,6 +257,7 @@ impl Limiter {
     }
 
     /// The same as a value that owns what it needs, for who keeps it.
+    #[cfg(any(feature = "tokio", feature = "stream"))]
     pub(crate) fn acquire_kept(&self, tokens: u32, priority: Priority) -> Taking<Tokens<Limiter>> {
         Taking::new(Tokens(self.clone(), tokens, priority), None)
     }
@@ -298,6 +310,20 @@ impl Limiter {
             Some(AcquireError::Forked) => 0,
             _ => Bucket { hot: &self.hot }.rate(),
         }
+    }
+
+    /// The lowest rate of all levels, which is the most that fits into each bucket. 0 in a forked child.
+    fn capacity(&self) -> u32 {
+        let mut capacity = self.tokens_per_second();
+        let mut level = &self.handle;
+        while capacity != 0
+            && let Some(parent) = &level.attachment.parent
+        {
+            let hot: &LimiterHot = &parent.attachment.views.limiter_hot;
+            capacity = capacity.min(Bucket { hot }.rate());
+            level = parent;
+        }
+        capacity
     }
 }
 
