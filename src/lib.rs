@@ -85,7 +85,7 @@ pub use self::{
     },
     limiter::{Limiter, LimiterQueueStats, LimiterStats, PacedReader, PacedWriter},
     location::{Location, LocationError},
-    pacer::Pacer,
+    pacer::{CallError, CancelToken, Cancelled, Pacer, PacerStats},
     priority::{ParsePriorityError, Priority, parse_priority},
     scheduler::{OwnedPermit, Permit, QueueStats, Scheduler, SharedStats, Stats},
     segment::{Looked, MemberId, Observer, OpenOptions, Segment},

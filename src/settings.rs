@@ -112,7 +112,7 @@ impl Settings {
         check_interval(self.interval)?;
         if self.max_waiting > Self::MOST_WAITING {
             return Err(InvalidSettings::MaxWaiting {
-                given: self.max_waiting,
+                given: u64::from(self.max_waiting),
             });
         }
         if !(1..=Self::MOST_MEMBERS).contains(&self.members) {
@@ -259,11 +259,17 @@ pub enum InvalidSettings {
         /// What was asked for.
         given: Duration,
     },
+    /// The interval of [`Settings::pacing_ms`] is infinite, not positive, or no number (P2).
+    #[error("intervalMs must be finite and positive")]
+    IntervalMs,
+    /// The count of [`Settings::pacing_ms`] is negative, above 2^53 - 1, a fraction, or no number (P3).
+    #[error("maxWaiting must be a non-negative safe integer")]
+    SafeInteger,
     /// The queue of the Pacer is longer than [`Settings::MOST_WAITING`].
     #[error("max-waiting {given} is out of range: 0 to 65536")]
     MaxWaiting {
         /// What was asked for.
-        given: u32,
+        given: u64,
     },
     /// The member table is empty or larger than [`Settings::MOST_MEMBERS`].
     #[error("members {given} is out of range: 1 to 16384")]

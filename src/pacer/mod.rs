@@ -1,6 +1,14 @@
 //! The Pacer: how far apart calls start, over all processes that share a segment.
 
+mod call;
+mod cancel;
+mod ms;
+mod stats;
 mod turn;
+
+pub use call::CallError;
+pub use cancel::{CancelToken, Cancelled};
+pub use stats::PacerStats;
 
 use crate::deadline::Deadline;
 use crate::error::{AcquireError, CreateError, QueueFull, StartError, TryStartError};
@@ -13,28 +21,59 @@ use crate::settings::Settings;
 use crate::sys::clock;
 use crate::waiting::Ask;
 use crate::waiting::future::Taking;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 /// Lets calls start at least an interval apart, over all processes, in order of arrival.
 ///
-/// Get one from [`Segment::pacer`](crate::Segment::pacer), or make a [`Pacer::local`] one; both are the same code.
+/// For a service that wants its calls some time apart, whoever makes them, retries included (P1, P46); choose the interval
+/// longer than what the service asks for, by the jitter of what lies between (docs/hazards.md). For bytes or calls per second,
+/// with bursts, there is the [`Limiter`](crate::Limiter).
+///
+/// Get one from [`Segment::pacer`](crate::Segment::pacer), or make a [`Pacer::local`] one; both are the same code. Clones
+/// share the member.
 ///
 /// # What it promises
 ///
 /// - Between two starts lies the interval at least, whoever starts and however late (P8): no credit is saved up while
-///   nobody comes (P9), and a late start never makes the next come early (P10).
-/// - Order of arrival over all processes; at most `max_waiting` callers wait, and one more is refused (P17).
+///   nobody comes (P9), and a late start never makes the next come early (P10). It is measured from when a start is
+///   handed to its caller, for [`Pacer::run`] right before the operation is called (P12), to the next. The clock is
+///   monotonic (P39).
+/// - Order of arrival over all processes (P21); at most `max_waiting` callers wait, and one more is refused (P17). A retry is
+///   an arrival like any other (P22).
+/// - It paces starts and waits for no end: operations overlap (P29). A start that was taken is spent, whatever becomes of
+///   its operation (P27).
 /// - A caller that is stopped or killed while it waits is passed over; there is no state in which a caller that was let in
-///   but has not begun could hold up the others.
+///   but has not begun could hold up the others. The price: a process that is stopped for longer than an interval within
+///   the microseconds between its start and its operation begins it whenever it goes on.
+///
+/// ```text
+/// interval       |---------|---------|---------|---------|---------|---------|
+/// calls          abc                                d                     e
+/// starts         a         b         c              d                     e
+///
+/// c is late      abc
+/// starts         a         b             c         the next
+/// ```
 ///
 /// # Cancel safety
 ///
 /// Every future here may be dropped at any time: while it waits it gives up its place, which is free at once, and takes no
 /// start (P24). A start that was taken is spent (P27).
+///
+/// ```
+/// use shmsched::{Pacer, TryStartError};
+/// use std::time::Duration;
+///
+/// # futures_executor::block_on(async {
+/// let pacer = Pacer::local(Duration::from_millis(20), 8)?;
+/// let answer = pacer.run(|| async { "pong" }).await?; // at once: the first
+/// assert_eq!(answer, "pong");
+/// assert_eq!(pacer.try_start(), Err(TryStartError::NotYet));
+/// pacer.start().await?; // 20 ms later
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct Pacer {
     handle: Arc<Handle>,
@@ -45,11 +84,12 @@ impl Pacer {
         Pacer { handle }
     }
 
-    /// A Pacer of this process alone: the same code over a private mapping.
+    /// A Pacer of this process alone: the same code over a private mapping. See also [`Pacer::local_ms`].
     ///
     /// # Errors
     ///
-    /// [`CreateError::Invalid`]: no interval, or more than 65,536 callers; or the system has no memory.
+    /// [`CreateError::Invalid`]: no interval, or one over [`Settings::LONGEST_INTERVAL`], or more than 65,536 callers; or the
+    /// system has no memory.
     pub fn local(interval: Duration, max_waiting: u32) -> Result<Pacer, CreateError> {
         let settings = Settings::new().interval(interval).max_waiting(max_waiting);
         Ok(Pacer::of(local(settings, None)?))
@@ -59,20 +99,27 @@ impl Pacer {
         &self.handle.attachment
     }
 
+    fn asks(&self, spare: bool) -> Start<'_> {
+        Start { pacer: self, spare }
+    }
+
+    /// The caller has its start and goes on: the next one is an interval after this.
+    fn begin(&self) {
+        self.attachment().views.pacer().begin(clock::now());
+    }
+
     /// Starts now, if it is time and nobody waits (P15).
     ///
     /// # Errors
     ///
     /// [`TryStartError::NotYet`]: it would have to wait.
     pub fn try_start(&self) -> Result<(), TryStartError> {
-        let ask = Start {
-            pacer: self,
-            spare: false,
-        };
-        match ask.take_now()? || ask.take_at_last()? {
-            true => Ok(()),
-            false => Err(TryStartError::NotYet),
+        let ask = self.asks(false);
+        if !ask.take_now()? && !ask.take_at_last()? {
+            return Err(TryStartError::NotYet);
         }
+        self.begin();
+        Ok(())
     }
 
     /// Waits for a start. Begin the operation right after: [`Pacer::run`] does.
@@ -80,11 +127,15 @@ impl Pacer {
     /// # Errors
     ///
     /// [`StartError::QueueFull`], and what ends any wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue; its place in it is lost, no start is.
     pub async fn start(&self) -> Result<(), StartError> {
         self.start_until(Deadline::Never).await
     }
 
-    /// Waits for a start until a deadline.
+    /// Waits for a start until a deadline, on any executor: no timer of a runtime is needed.
     ///
     /// # Errors
     ///
@@ -93,14 +144,7 @@ impl Pacer {
         &self,
         until: impl Into<Deadline>,
     ) -> impl Future<Output = Result<(), StartError>> + Send {
-        let until = until.into();
-        async move {
-            let ask = Start {
-                pacer: self,
-                spare: false,
-            };
-            Taking::new(ask, until.stamp()).await
-        }
+        self.start_as(false, until.into())
     }
 
     /// The same for one who holds something others wait for: it finds a place though the queue is full, one for each
@@ -113,17 +157,16 @@ impl Pacer {
         &self,
         until: impl Into<Deadline>,
     ) -> impl Future<Output = Result<(), StartError>> + Send {
-        let until = until.into();
-        async move {
-            let ask = Start {
-                pacer: self,
-                spare: true,
-            };
-            Taking::new(ask, until.stamp()).await
-        }
+        self.start_as(true, until.into())
     }
 
-    /// Blocks this thread until it may start.
+    async fn start_as(&self, spare: bool, until: Deadline) -> Result<(), StartError> {
+        Taking::new(self.asks(spare), until.stamp()).await?;
+        self.begin();
+        Ok(())
+    }
+
+    /// Blocks this thread until it may start. Do not call it on a thread that an executor needs.
     ///
     /// # Errors
     ///
@@ -138,39 +181,40 @@ impl Pacer {
     ///
     /// As [`Pacer::start_until`].
     pub fn blocking_start_until(&self, until: impl Into<Deadline>) -> Result<(), StartError> {
-        let ask = Start {
-            pacer: self,
-            spare: false,
-        };
-        if ask.take_now()? {
-            return Ok(());
+        let until = until.into();
+        let ask = self.asks(false);
+        if !ask.take_now()? {
+            self.attachment().wait_here(&ask, until.stamp())?;
         }
-        self.attachment().wait_here(&ask, until.into().stamp())
+        self.begin();
+        Ok(())
     }
 
-    /// Runs an operation at its start: when it is time `operation` is called and its future polled once, before the turn
-    /// passes on, since futures are lazy (P30). Then it runs on beside the others (P29).
+    /// Runs an operation at its start: when it is time `operation` is called and its future polled, at once and in the same
+    /// poll, so that it has begun (P30). Then it runs on beside the others (P29). To be able to cancel it with a reason:
+    /// [`Pacer::run_cancellable`].
+    ///
+    /// A call within the operation is a call like any other, and cannot be immediate (P38).
     ///
     /// # Errors
     ///
     /// As [`Pacer::start`]: `operation` was not called then.
+    ///
+    /// # Panics
+    ///
+    /// With the operation; its start is spent, and who waits goes on (P28).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while it waits it leaves the queue, and `operation` is never called; afterwards the operation's future is
+    /// dropped.
     pub async fn run<T, F: Future<Output = T>>(
         &self,
         operation: impl FnOnce() -> F,
     ) -> Result<T, StartError> {
-        let ask = Start {
-            pacer: self,
-            spare: false,
-        };
-        let mut start = Taking::keeping(ask, None);
-        (&mut start).await?;
-        let mut operation = pin!(operation());
-        let first = poll_fn(|context| Poll::Ready(operation.as_mut().poll(context))).await;
-        start.pass_on();
-        match first {
-            Poll::Ready(value) => Ok(value),
-            Poll::Pending => Ok(operation.await),
-        }
+        Taking::new(self.asks(false), None).await?;
+        self.begin();
+        Ok(operation().await)
     }
 
     /// The interval.
@@ -245,6 +289,7 @@ impl Ask for Start<'_> {
         });
         let Some(spot) = spot else {
             attachment.member().pacer[REJECTED].add(1);
+            attachment.refusals.add(1);
             return Err(QueueFull.into());
         };
         let waiter = Waiter::at(spot, kind, self.wish(), clock::now(), deadline);

@@ -24,6 +24,7 @@ impl Attachment {
     fn count_start(self: &Arc<Self>) {
         let record = self.own();
         record.started.put(record.started.peek().wrapping_add(1));
+        self.starts.add(1);
     }
 
     /// One try of the member's first waiter: sleep, look, start. Under the queue's lock.

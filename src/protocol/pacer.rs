@@ -124,4 +124,73 @@ impl Gate<'_> {
     pub fn nobody_waits(&self) -> bool {
         self.hot.summary.peek() == 0
     }
+
+    /// An operation begins now that took its start before: nobody starts within an interval of this (P12). Whoever was
+    /// stopped in between, the next start only moves away.
+    #[inline(always)]
+    pub fn begin(&self, now: u64) {
+        let next = now.saturating_add(self.interval());
+        // Each round loses to another start or begin, which is as late as this or nearly so.
+        for _ in 0..4 {
+            let seen = self.hot.next_start.get();
+            if seen >= next || self.hot.next_start.replace(seen, next).is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::PacerCold;
+
+    const INTERVAL: u64 = 100;
+
+    fn with_gate(test: impl FnOnce(Gate<'_>)) {
+        let (hot, cold) = (PacerHot::default(), PacerCold::default());
+        hot.interval.put(INTERVAL);
+        let line = Line {
+            summary: &hot.summary,
+            hurry: &hot.hurry,
+            waiters: &hot.waiters,
+            ticket: &cold.ticket,
+            lanes: 1,
+            bits: &[],
+            words: 0,
+            places: &[],
+            by_member: false,
+            roster: &[],
+        };
+        test(Gate { hot: &hot, line });
+    }
+
+    /// P12 and P13: what begins late moves the next one away; what never begins leaves it as it was.
+    #[test]
+    fn an_operation_that_begins_late_moves_the_next() {
+        with_gate(|gate| {
+            assert!(gate.start(1_000));
+            assert_eq!(gate.next_start(1_040), 1_100);
+            gate.begin(1_040);
+            assert!(!gate.start(1_139) && gate.start(1_140));
+            // Later than an interval, with another that has started meanwhile.
+            assert!(gate.start(1_240));
+            gate.begin(1_245);
+            assert!(!gate.start(1_344) && gate.start(1_345));
+            // And never back.
+            gate.begin(1_300);
+            assert_eq!(gate.hot.next_start.get(), 1_445);
+        });
+    }
+
+    #[test]
+    fn the_end_of_time_saturates() {
+        with_gate(|gate| {
+            gate.hot.interval.put(u64::MAX);
+            assert!(gate.start(5));
+            gate.begin(7);
+            assert_eq!(gate.hot.next_start.get(), u64::MAX);
+            assert!(!gate.start(u64::MAX - 1));
+        });
+    }
 }

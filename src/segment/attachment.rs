@@ -74,6 +74,10 @@ pub(crate) struct Attachment {
     pub baseline: [[u64; 4]; Post::COUNT],
     /// The same of the Limiter's admissions into debt.
     pub forced_before: [u64; LANES],
+    /// Starts of this member.
+    pub starts: U64,
+    /// Callers of this member that the Pacer's queue had no place for.
+    pub refusals: U64,
     /// Of a child's Limiter: what it takes from beside its own bucket.
     pub parent: Option<Arc<Handle>>,
     /// Guards against truncation, where it was asked for.
@@ -175,6 +179,8 @@ impl Attachment {
             helper: Mutex::new(Default::default()),
             baseline,
             forced_before,
+            starts: U64::new(0),
+            refusals: U64::new(0),
             parent: parts.parent,
             watch: parts.watch,
         })

@@ -2,7 +2,6 @@
 
 use super::{Ask, Attempt};
 use crate::error::AcquireError;
-use crate::layout::Gate;
 use crate::park::waiter::{Fate, Kind, Nudge, Waiter};
 use crate::sys::clock;
 use crate::sys::mutex::Mutex;
@@ -18,10 +17,6 @@ pub(crate) struct Taking<A: Ask> {
     ask: A,
     deadline: Option<u64>,
     waiter: Option<Arc<Waiter>>,
-    /// What is to be woken once the caller has begun: see [`Taking::pass_on`].
-    after: Option<Vec<Nudge>>,
-    /// Whether the next turn waits for [`Taking::pass_on`].
-    keeps: bool,
 }
 
 impl<A: Ask> Taking<A> {
@@ -30,28 +25,7 @@ impl<A: Ask> Taking<A> {
             ask,
             deadline,
             waiter: None,
-            after: None,
-            keeps: false,
         }
-    }
-
-    /// One that, once it is ready, keeps those behind it waiting until [`Taking::pass_on`], or until it is dropped.
-    pub fn keeping(ask: A, deadline: Option<u64>) -> Taking<A> {
-        let mut taking = Taking::new(ask, deadline);
-        taking.keeps = true;
-        taking
-    }
-
-    /// Wakes those behind.
-    pub fn pass_on(&mut self) {
-        if let Some(nudges) = self.after.take() {
-            nudges.into_iter().for_each(Nudge::deliver);
-            self.ask.attachment().settled(self.gate());
-        }
-    }
-
-    fn gate(&self) -> Gate {
-        self.ask.wish().post.gate
     }
 
     /// The first poll: takes at once, or joins the queue.
@@ -126,10 +100,8 @@ impl<A: Ask> Taking<A> {
         drop(queue);
         nudge.into_iter().for_each(Nudge::deliver);
         if let Some(nudges) = got {
-            self.after = Some(nudges);
-            if !self.keeps {
-                self.pass_on();
-            }
+            nudges.into_iter().for_each(Nudge::deliver);
+            attachment.settled(gate);
             return self.done(Ok(()));
         }
         if self
@@ -175,6 +147,5 @@ impl<A: Ask> Drop for Taking<A> {
         {
             self.ask.give_back();
         }
-        self.pass_on();
     }
 }
