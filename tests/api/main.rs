@@ -10,6 +10,8 @@ mod futures;
 mod limiter_basics;
 mod limiter_support;
 mod lottery;
+mod pacer;
+mod pacer_cancel;
 mod permits;
 mod priorities;
 mod run;
