@@ -91,8 +91,8 @@ pub use self::{
     segment::{Looked, MemberId, Observer, OpenOptions, Segment},
     settings::{Changes, InvalidSettings, Settings},
     snapshot::{
-        Gate, LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState, SchedulerInfo,
-        SegmentInfo, Snapshot, WaitingInfo,
+        Durations, Gate, LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState, Pressure,
+        SchedulerInfo, SegmentInfo, Snapshot, Stalled, WaitingInfo,
     },
 };
 

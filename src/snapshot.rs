@@ -43,6 +43,58 @@ pub struct SegmentInfo {
     pub filesystem: String,
 }
 
+/// For how long somebody has waited at a gate: as the kernel's pressure files say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Somebody alive waited.
+    pub some: Stalled,
+    /// The part of that in which nothing had been released or spent for 200 ms.
+    pub full: Stalled,
+}
+
+/// A share of the wall time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stalled {
+    /// Exponentially weighted averages over 10, 60 and 300 seconds, in hundredths of a percent: 0..=10000.
+    pub averages: [u16; 3],
+    /// Microseconds in all, since the segment was made or reset.
+    pub total_us: u64,
+}
+
+/// How long something took, over all that ever did: a histogram whose buckets double.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// How many took less than a microsecond, less than two, four and so on; the last, all the rest.
+    pub buckets: [u64; 32],
+    /// The longest, in microseconds.
+    pub longest_us: u64,
+}
+
+impl Durations {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.buckets
+            .iter()
+            .fold(0, |sum, count| sum.wrapping_add(*count))
+    }
+
+    /// The duration, in microseconds, that this share (0 to 1) of them did not exceed: the upper end of the bucket where
+    /// that is, at most the longest. `None` if there are none.
+    pub fn quantile_us(&self, share: f64) -> Option<u64> {
+        let count = self.count();
+        let wanted = (share.clamp(0.0, 1.0) * count as f64).ceil().max(1.0) as u64;
+        let mut sum = 0u64;
+        let at = self.buckets.iter().position(|in_it| {
+            sum = sum.wrapping_add(*in_it);
+            sum >= wanted
+        });
+        (count != 0).then(|| {
+            at.map_or(u64::MAX, |at| 1 << at)
+                .min(self.longest_us.max(1))
+        })
+    }
+}
+
 /// The Scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerInfo {
@@ -76,6 +128,12 @@ pub struct SchedulerInfo {
     pub lost: u64,
     /// Slots of the dead given back.
     pub reclaimed: u64,
+    /// How long anybody waited.
+    pub pressure: Pressure,
+    /// How long those waited that got their slots.
+    pub waits: Durations,
+    /// How long slots were held that were waited for, and those of `shmsched run`.
+    pub holds: Durations,
 }
 
 /// The Limiter.
@@ -105,6 +163,10 @@ pub struct LimiterInfo {
     pub lost: u64,
     /// Admissions into debt: of a front that had waited a second, or of more than the bucket holds.
     pub forced: u64,
+    /// How long anybody waited.
+    pub pressure: Pressure,
+    /// How long those waited that got their tokens.
+    pub waits: Durations,
 }
 
 /// The Pacer.
@@ -132,6 +194,10 @@ pub struct PacerInfo {
     pub cancelled: u64,
     /// Waits that ended with their process.
     pub lost: u64,
+    /// How long anybody waited.
+    pub pressure: Pressure,
+    /// How long those waited that started.
+    pub waits: Durations,
 }
 
 /// How a member is.

@@ -123,6 +123,26 @@ shared_record! {
 }
 
 shared_record! {
+    /// How long anybody waited at a gate, and how long nothing moved, see `protocol::pressure`. Times in ns.
+    #[derive(Debug, Default)]
+    #[repr(C, align(128))]
+    pub struct PressureWords {
+        /// Since when somebody waits, or up to when that was counted; 0: nobody does.
+        pub began: U64,
+        /// When something was last released or spent while somebody waited.
+        pub progress: U64,
+        /// Time in which somebody waited.
+        pub some: U64,
+        /// The part of it in which nothing moved.
+        pub full: U64,
+        /// Averages of the first over 10, 60 and 300 s.
+        pub some_averages: [U64; 3],
+        /// Averages of the second.
+        pub full_averages: [U64; 3],
+    }
+}
+
+shared_record! {
     /// Where a member stands in a lane of a line.
     #[derive(Debug, Default)]
     #[repr(C, align(64))]

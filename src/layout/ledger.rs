@@ -68,15 +68,40 @@ shared_record! {
         pub forced: [U64; real(LANES)],
         /// The Pacer's queue: deferred, completed, cancelled, lost, rejected.
         pub pacer: [U64; real(5)],
-        /// Wait times of the gates and hold times, log scale (reserved).
+        /// How long waits at the three gates took, and holds: four times 32 counts, see [`Member::took`].
         pub histograms: [U32; real(128)],
+        /// The longest of each, in microseconds.
+        pub longest: [U64; real(4)],
         /// To a multiple of 128.
-        pub reserved4: [U64; real(12)],
+        pub reserved4: [U64; real(8)],
     }
 }
 
 /// Which word of [`Member::pacer`] counts the callers refused because the queue was full.
 pub const REJECTED: usize = 4;
+
+/// What [`Member::took`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Took {
+    /// A wait at the Scheduler.
+    Slots,
+    /// A wait at the Limiter.
+    Tokens,
+    /// A wait at the Pacer.
+    Start,
+    /// Slots were held.
+    Hold,
+}
+
+impl From<Gate> for Took {
+    fn from(gate: Gate) -> Took {
+        match gate {
+            Gate::Scheduler => Took::Slots,
+            Gate::Limiter => Took::Tokens,
+            Gate::Pacer => Took::Start,
+        }
+    }
+}
 
 impl GateCounters {
     /// Deferred, completed, cancelled and lost of a lane.
@@ -99,6 +124,25 @@ impl Member {
                 [a, b, c, d, ..] if lane == 0 => Some([a, b, c, d]),
                 _ => None,
             },
+        }
+    }
+
+    /// Notes how long something took.
+    pub fn took(&self, what: Took, ns: u64) {
+        let us = ns / 1_000;
+        let at = (u64::BITS - us.leading_zeros()).min(31) as usize;
+        if let (Some(count), Some(longest)) = (
+            self.histograms.get(what as usize * 32 + at),
+            self.longest.get(what as usize),
+        ) {
+            count.add(1);
+            let mut seen = longest.get();
+            while seen < us {
+                match longest.replace(seen, us) {
+                    Ok(_) => break,
+                    Err(now) => seen = now,
+                }
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! Where each part of a segment lies, from its geometry.
 
 use super::{
-    Geometry, LANES, LimiterCold, LimiterHot, Member, PacerCold, PacerHot, Place, Record,
-    SchedulerCold, SchedulerHot,
+    Geometry, LANES, LimiterCold, LimiterHot, Member, PacerCold, PacerHot, Place, PressureWords,
+    Record, SchedulerCold, SchedulerHot,
 };
 
 /// Offset of the header.
@@ -19,6 +19,8 @@ pub const LIMITER_COLD_AT: usize = 0x280;
 pub const PACER_HOT_AT: usize = 0x300;
 /// Offset of the Pacer's cold line.
 pub const PACER_COLD_AT: usize = 0x380;
+/// Offset of the pressure words of the three gates.
+pub const PRESSURE_AT: usize = 0x400;
 const TABLES_AT: usize = 0x1000;
 
 /// Offsets of the tables and the length of the whole.
@@ -105,6 +107,7 @@ impl Map {
             size_of::<LimiterCold>(),
             size_of::<PacerHot>(),
             size_of::<PacerCold>(),
+            size_of::<PressureWords>(),
             size_of::<Member>(),
             size_of::<Record>(),
             size_of::<Place>(),
@@ -112,6 +115,7 @@ impl Map {
             SCHEDULER_COLD_AT,
             LIMITER_HOT_AT,
             PACER_HOT_AT,
+            PRESSURE_AT,
             TABLES_AT,
             LANES,
             geometry.members as usize,
@@ -154,10 +158,14 @@ const _: () = {
     assert!(size_of::<PacerHot>() == 128 && size_of::<PacerCold>() == 128);
     assert!(offset_of!(PacerHot, next_start) == 8 && offset_of!(PacerHot, waiters) == 16);
     assert!(offset_of!(PacerHot, summary) == 20 && offset_of!(PacerHot, flags) == 28);
+    assert!(size_of::<PressureWords>() == 128 && offset_of!(PressureWords, some) == 16);
+    assert!(offset_of!(PressureWords, some_averages) == 32);
+    assert!(offset_of!(PressureWords, full_averages) == 56);
     assert!(size_of::<Member>() == 1408 && offset_of!(Member, command) == 40);
     assert!(offset_of!(Member, bell) == 128 && offset_of!(Member, scheduler) == 256);
     assert!(offset_of!(Member, limiter) == 480 && offset_of!(Member, forced) == 704);
     assert!(offset_of!(Member, pacer) == 760 && offset_of!(Member, histograms) == 800);
+    assert!(offset_of!(Member, longest) == 1312);
     assert!(size_of::<Record>() == 128 && offset_of!(Record, owner) == 8);
     assert!(offset_of!(Record, consumed) == 40 && offset_of!(Record, started) == 48);
     assert!(size_of::<Place>() == 64 && offset_of!(Place, owner) == 24);

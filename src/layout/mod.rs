@@ -6,8 +6,8 @@
 //! 0x0180  scheduler, cold   128 bytes   estate, ticket counter, configured settings, high-water marks
 //! 0x0200  limiter, hot and cold   256 bytes
 //! 0x0300  pacer, hot and cold     256 bytes
-//! 0x0400  pressure of the gates   1024 bytes  (reserved)
-//! 0x0800  reserved                2048 bytes
+//! 0x0400  pressure of the gates   3 x 128 bytes
+//! 0x0580  reserved                2688 bytes
 //! 0x1000  bit sets of the line: scheduler 7 x W words, limiter 7 x W, pacer P
 //!         roster                  1408 bytes a member
 //!         records                 128 bytes each: one per member, then those leased to threads
@@ -24,11 +24,13 @@ mod header;
 mod ledger;
 mod map;
 
-pub use gates::{LimiterCold, LimiterHot, PacerCold, PacerHot, Place, SchedulerCold, SchedulerHot};
+pub use gates::{
+    LimiterCold, LimiterHot, PacerCold, PacerHot, Place, PressureWords, SchedulerCold, SchedulerHot,
+};
 pub use header::{Checked, FORMAT, Gate, Geometry, Header, Unusable, put_bytes};
-pub use ledger::{Member, REJECTED, Record};
+pub use ledger::{Member, REJECTED, Record, Took};
 pub use map::{
-    HEADER_AT, LIMITER_COLD_AT, LIMITER_HOT_AT, Map, PACER_COLD_AT, PACER_HOT_AT,
+    HEADER_AT, LIMITER_COLD_AT, LIMITER_HOT_AT, Map, PACER_COLD_AT, PACER_HOT_AT, PRESSURE_AT,
     SCHEDULER_COLD_AT, SCHEDULER_HOT_AT,
 };
 

@@ -17,6 +17,7 @@ pub mod ledger;
 pub mod limiter;
 pub mod line;
 pub mod pacer;
+pub mod pressure;
 pub mod roster;
 pub mod scheduler;
 pub mod turn;

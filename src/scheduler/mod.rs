@@ -11,7 +11,7 @@ use crate::Priority;
 use crate::concurrency::Concurrency;
 use crate::deadline::Deadline;
 use crate::error::{AcquireError, CreateError, NothingHeld, TryAcquireError};
-use crate::layout::{Gate, LANES, Record, SchedulerHot};
+use crate::layout::{Gate, LANES, Record, SchedulerHot, Took};
 use crate::park::Post;
 use crate::park::waiter::{Job, Wish};
 use crate::protocol::ledger;
@@ -19,6 +19,7 @@ use crate::protocol::scheduler::{Limits, fast_bound};
 use crate::segment::attachment::{Attachment, state};
 use crate::segment::{Handle, Scope, local};
 use crate::settings::Settings;
+use crate::sys::clock;
 use crate::sys::mapping::Lent;
 use crate::waiting::Ask;
 use crate::waiting::future::Taking;
@@ -196,6 +197,15 @@ impl Scheduler {
         self.attachment().take_slots_now(self.wish(lane, slots))
     }
 
+    #[cold]
+    pub(crate) fn count_hold(&self, since: u64) {
+        let attachment = self.attachment();
+        if !attachment.is_inert() {
+            let held = clock::now().saturating_sub(since);
+            attachment.member().took(Took::Hold, held);
+        }
+    }
+
     /// Gives slots back and calls who is next. Never fails.
     #[inline]
     pub(crate) fn give(&self, slots: u32) {
@@ -225,13 +235,15 @@ impl Scheduler {
         Err(TryAcquireError::NoPermits)
     }
 
-    fn block(&self, slots: u32, priority: Priority, until: Deadline) -> Result<(), AcquireError> {
+    /// Whether it had to wait.
+    fn block(&self, slots: u32, priority: Priority, until: Deadline) -> Result<bool, AcquireError> {
         let lane = priority.index();
         if self.take_now(lane, slots)? {
-            return Ok(());
+            return Ok(false);
         }
         let ask = Slots(self, lane, slots);
-        self.attachment().wait_here(&ask, until.stamp())
+        self.attachment().wait_here(&ask, until.stamp())?;
+        Ok(true)
     }
 
     async fn take(
@@ -239,8 +251,10 @@ impl Scheduler {
         slots: u32,
         priority: Priority,
         until: Deadline,
-    ) -> Result<(), AcquireError> {
-        Taking::new(Slots(self, priority.index(), slots), until.stamp()).await
+    ) -> Result<bool, AcquireError> {
+        let mut taking = Taking::new(Slots(self, priority.index(), slots), until.stamp());
+        (&mut taking).await?;
+        Ok(taking.has_waited())
     }
 
     /// Takes a slot if one is free for this priority and nobody of this process waits at it (C14, C16). A refusal is
@@ -336,8 +350,8 @@ impl Scheduler {
         // Now, not at the first poll: a duration counts from the call.
         let until = until.into();
         async move {
-            self.take(slots, priority, until).await?;
-            Ok(Permit::new(self, slots))
+            let waited = self.take(slots, priority, until).await?;
+            Ok(Permit::after(self, slots, waited))
         }
     }
 
@@ -377,8 +391,8 @@ impl Scheduler {
     ) -> impl Future<Output = Result<OwnedPermit, AcquireError>> + Send {
         let until = until.into();
         async move {
-            self.take(slots, priority, until).await?;
-            Ok(OwnedPermit::new(self.clone(), slots))
+            let waited = self.take(slots, priority, until).await?;
+            Ok(OwnedPermit::after(self.clone(), slots, waited))
         }
     }
 
@@ -415,8 +429,8 @@ impl Scheduler {
         priority: Priority,
         until: impl Into<Deadline>,
     ) -> Result<Permit<'_>, AcquireError> {
-        self.block(slots, priority, until.into())?;
-        Ok(Permit::new(self, slots))
+        let waited = self.block(slots, priority, until.into())?;
+        Ok(Permit::after(self, slots, waited))
     }
 
     /// [`Scheduler::blocking_acquire`] with a permit that keeps the Scheduler alive.
@@ -439,8 +453,8 @@ impl Scheduler {
         priority: Priority,
         until: impl Into<Deadline>,
     ) -> Result<OwnedPermit, AcquireError> {
-        self.block(slots, priority, until.into())?;
-        Ok(OwnedPermit::new(self.clone(), slots))
+        let waited = self.block(slots, priority, until.into())?;
+        Ok(OwnedPermit::after(self.clone(), slots, waited))
     }
 
     /// Runs a future under a slot: `f` is called once the slot is there, its future driven to the end, the slot given

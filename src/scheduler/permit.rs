@@ -10,11 +10,27 @@ macro_rules! permit {
         pub struct $name $(<$life>)? {
             scheduler: $scheduler,
             slots: u32,
+            /// Since when, if that is to be counted; 0 is not.
+            since: u64,
         }
 
         impl $(<$life>)? $name $(<$life>)? {
             pub(crate) fn new(scheduler: $scheduler, slots: u32) -> Self {
-                Self { scheduler, slots }
+                Self { scheduler, slots, since: 0 }
+            }
+
+            /// One that was waited for, or not.
+            pub(crate) fn after(scheduler: $scheduler, slots: u32, waited: bool) -> Self {
+                let mut permit = Self::new(scheduler, slots);
+                if waited {
+                    permit.count_hold();
+                }
+                permit
+            }
+
+            /// Has the time for which it is held from now on counted, as that of permits that were waited for is.
+            pub fn count_hold(&mut self) {
+                self.since = crate::sys::clock::now();
             }
 
             /// Slots that dropping it gives back.
@@ -52,6 +68,9 @@ macro_rules! permit {
             #[inline]
             fn drop(&mut self) {
                 if self.slots != 0 {
+                    if self.since != 0 {
+                        self.scheduler.count_hold(self.since);
+                    }
                     self.scheduler.give(self.slots);
                 }
             }

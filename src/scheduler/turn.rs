@@ -82,6 +82,7 @@ impl Attachment {
     }
 
     fn advance_drawn(self: &Arc<Self>, draw: u32) {
+        self.views.pressure(Gate::Scheduler).progress(clock::now());
         let outlook = self.advance_slots(None, Some(draw));
         // Who was called and keeps silent may be dead; asked once in 10 ms at most.
         if outlook.silent && clock::coarse_ms() >= self.looked.get() + 10 {

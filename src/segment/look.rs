@@ -100,6 +100,7 @@ fn concerned(views: &Views, scope: Scope, mut ask: impl FnMut(u32)) {
 /// Cleans GONE members whose byte is free. One that is being cleaned, or an evicted one whose command still runs,
 /// keeps its slot until later.
 fn clean(views: &Views, probe: &mut Probe) {
+    let mut cleaned = false;
     for (index, member) in (0u32..).zip(views.members()) {
         if let Some(generation) = Status(member.status.get()).gone() {
             probe.holding(index, || {
@@ -107,13 +108,19 @@ fn clean(views: &Views, probe: &mut Probe) {
                     .iter()
                     .chain(views.leased());
                 roster::clean(index, member, generation, records, &views.lines());
+                cleaned = true;
             });
         }
     }
-    for line in views.lines() {
+    for gate in Gate::ALL {
+        let line = views.line(gate);
         line.tidy_summary();
         if line.waiters.get() != 0 {
             line.recount();
+        }
+        // Only the dead stood there at the end, and since when only they did nobody knows.
+        if cleaned && line.summary.get() == 0 {
+            views.pressure(gate).drop_running();
         }
     }
 }

@@ -6,15 +6,15 @@ use super::open::OpenOptions;
 use super::views::Views;
 use crate::Priority;
 use crate::error::OpenError;
-use crate::layout::{Checked, Gate, LANES, REJECTED, Record, SchedulerHot};
+use crate::layout::{Checked, Gate, LANES, REJECTED, Record, SchedulerHot, Took};
 use crate::location::Location;
 use crate::protocol::ledger::Word;
 use crate::protocol::line::{Doing, Entry};
 use crate::protocol::roster::{self, Owner, Status};
 use crate::settings::Settings;
 use crate::snapshot::{
-    LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState, SchedulerInfo, SegmentInfo,
-    Snapshot, WaitingInfo,
+    Durations, LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState, Pressure,
+    SchedulerInfo, SegmentInfo, Snapshot, Stalled, WaitingInfo,
 };
 use crate::sys::file::{self, Identity};
 use crate::sys::process::{self, Seen};
@@ -201,6 +201,21 @@ fn records_used(views: &Views) -> u32 {
     records.filter(|record| record.owner.get() != 0).count() as u32
 }
 
+/// How long something took, over all members that ever were.
+fn durations(views: &Views, what: Took) -> Durations {
+    let mut durations = Durations::default();
+    for member in views.members() {
+        let from = what as usize * durations.buckets.len();
+        let counts = member.histograms[from..].iter();
+        for (sum, count) in durations.buckets.iter_mut().zip(counts) {
+            *sum = sum.wrapping_add(count.get().into());
+        }
+        let longest = member.longest[what as usize].get();
+        durations.longest_us = durations.longest_us.max(longest);
+    }
+    durations
+}
+
 /// The counters of a gate's queues.
 #[derive(Default)]
 struct Counts {
@@ -300,6 +315,22 @@ impl Reading {
         Some(self.since_ms(head.seat.since))
     }
 
+    /// How long anybody waited, what runs now included.
+    fn pressure(&self, views: &Views, gate: Gate) -> Pressure {
+        if !self.current {
+            return Pressure::default();
+        }
+        let anybody = !self.entries[gate as usize].is_empty();
+        let [some, full] = views.pressure(gate).read(self.now, anybody);
+        let [some, full] = [some, full].map(|signal| Stalled {
+            averages: signal
+                .averages
+                .map(|share| (share * 10_000.0).round() as u16),
+            total_us: signal.total / 1_000,
+        });
+        Pressure { some, full }
+    }
+
     /// Members with somebody in the line of a gate.
     fn waiters(&self, gate: Gate) -> u32 {
         let mut members: Vec<u32> = self.entries[gate as usize]
@@ -366,6 +397,9 @@ impl Reading {
             cancelled: counts.cancelled,
             lost: counts.lost,
             reclaimed: 0,
+            pressure: self.pressure(views, Gate::Scheduler),
+            waits: durations(views, Took::Slots),
+            holds: durations(views, Took::Hold),
         };
         let living = |person: &&Person| !person.dead && !person.gone;
         let held = self
@@ -404,6 +438,8 @@ impl Reading {
             cancelled: counts.cancelled,
             lost: counts.lost,
             forced: forced.fold(0, |sum, count| sum.wrapping_add(count.get())),
+            pressure: self.pressure(views, Gate::Limiter),
+            waits: durations(views, Took::Tokens),
         }
     }
 
@@ -431,6 +467,8 @@ impl Reading {
             completed: counts.completed,
             cancelled: counts.cancelled,
             lost: counts.lost,
+            pressure: self.pressure(views, Gate::Pacer),
+            waits: durations(views, Took::Start),
         }
     }
 

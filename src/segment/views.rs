@@ -2,11 +2,12 @@
 
 use crate::layout::{
     Gate, Geometry, HEADER_AT, Header, LANES, LIMITER_COLD_AT, LIMITER_HOT_AT, LimiterCold,
-    LimiterHot, Map, Member, PACER_COLD_AT, PACER_HOT_AT, PacerCold, PacerHot, Place, Record,
-    SCHEDULER_COLD_AT, SCHEDULER_HOT_AT, SchedulerCold, SchedulerHot,
+    LimiterHot, Map, Member, PACER_COLD_AT, PACER_HOT_AT, PRESSURE_AT, PacerCold, PacerHot, Place,
+    PressureWords, Record, SCHEDULER_COLD_AT, SCHEDULER_HOT_AT, SchedulerCold, SchedulerHot,
 };
 use crate::protocol::ledger::Books;
 use crate::protocol::line::Line;
+use crate::protocol::pressure::Pressure;
 use crate::protocol::{limiter, pacer, scheduler};
 use crate::sys::mapping::{Lent, Mapping, lend, lend_slice};
 use crate::words::{U32, U64};
@@ -24,6 +25,7 @@ pub(crate) struct Views {
     pub limiter_cold: Lent<LimiterCold>,
     pub pacer_hot: Lent<PacerHot>,
     pub pacer_cold: Lent<PacerCold>,
+    pressure: Lent<[PressureWords]>,
     pub roster: Lent<[Member]>,
     pub records: Lent<[Record]>,
     /// Words of a bit set, bit sets and places, by gate.
@@ -51,6 +53,7 @@ impl Views {
             limiter_cold: lend(&map, LIMITER_COLD_AT)?,
             pacer_hot: lend(&map, PACER_HOT_AT)?,
             pacer_cold: lend(&map, PACER_COLD_AT)?,
+            pressure: lend_slice(&map, PRESSURE_AT, Gate::ALL.len())?,
             roster: lend_slice(&map, at.roster, members)?,
             records: lend_slice(&map, at.records, geometry.records as usize)?,
             lines: [
@@ -131,6 +134,13 @@ impl Views {
         }
     }
 
+    /// How long anybody waited at a gate.
+    pub fn pressure(&self, gate: Gate) -> Pressure<'_> {
+        Pressure {
+            words: &self.pressure[gate as usize],
+        }
+    }
+
     /// Whether it has this gate.
     pub fn has(&self, gate: Gate) -> bool {
         self.header.gates.get() & gate.bit() != 0
@@ -197,6 +207,14 @@ impl Views {
         let progress = &self.limiter_cold.progress;
         progress.iter().for_each(|word| word.put(0));
         self.pacer_hot.next_start.put(0);
+        for gate in self.pressure.iter() {
+            let times = [&gate.began, &gate.progress, &gate.some, &gate.full];
+            let averages = gate.some_averages.iter().chain(&gate.full_averages);
+            times
+                .into_iter()
+                .chain(averages)
+                .for_each(|word| word.put(0));
+        }
         // Whole tables, not up to the marks: after a crash of the machine a disk file may hold older marks than tables.
         for member in self.roster.iter() {
             member.status.put(0);
@@ -205,7 +223,8 @@ impl Views {
                 counts.iter().for_each(|count| count.put(0));
             }
             let rest = member.forced.iter().chain(&member.pacer);
-            rest.for_each(|word| word.put(0));
+            rest.chain(&member.longest).for_each(|word| word.put(0));
+            member.histograms.iter().for_each(|word| word.put(0));
         }
         for record in self.records.iter() {
             for word in [

@@ -17,6 +17,7 @@ pub(crate) struct Taking<A: Ask> {
     ask: A,
     deadline: Option<u64>,
     waiter: Option<Arc<Waiter>>,
+    waited: bool,
 }
 
 impl<A: Ask> Taking<A> {
@@ -25,7 +26,13 @@ impl<A: Ask> Taking<A> {
             ask,
             deadline,
             waiter: None,
+            waited: false,
         }
+    }
+
+    /// Whether it has stood in the queue.
+    pub fn has_waited(&self) -> bool {
+        self.waited
     }
 
     /// The first poll: takes at once, or joins the queue.
@@ -47,6 +54,7 @@ impl<A: Ask> Taking<A> {
         attachment.ensure_helper()?;
         let kind = Kind::Task(Mutex::new(Some(waker.clone())));
         self.waiter = Some(self.ask.join(kind, self.deadline)?);
+        self.waited = true;
         attachment.look_if_stale();
         // The helper keeps this task's watch and deadline.
         attachment.ring_helper();

@@ -159,6 +159,7 @@ impl Attachment {
             let lane = waiter.post.lane;
             line.join(self.spot(waiter), self.owner(), lane, waiter.seat());
             line.recount();
+            self.views.pressure(gate).begin(clock::now());
         }
         Ok(())
     }
@@ -225,6 +226,13 @@ impl Attachment {
             false => Count::Cancelled,
         };
         self.count(waiter.post, which);
+        if served {
+            let now = clock::now();
+            let gate = waiter.post.gate;
+            self.views.pressure(gate).progress(now);
+            self.member()
+                .took(gate.into(), now.saturating_sub(waiter.since));
+        }
         self.give_up_spot(waiter);
         if was_first {
             self.reseat(queue, waiter.post)
@@ -277,9 +285,22 @@ impl Attachment {
     fn moved(&self, gate: Gate, why: Why) {
         self.advance(gate, None, why);
         self.views.line(gate).recount();
+        self.end_pressure(gate);
         if gate == Gate::Limiter {
             let drained = self.queue.lock().drained();
             drained.into_iter().for_each(Nudge::deliver);
+        }
+    }
+
+    /// If nobody waits any more, that is when waiting ended; who joined in between begins it anew.
+    fn end_pressure(&self, gate: Gate) {
+        let line = self.views.line(gate);
+        if line.summary.get() == 0 {
+            let pressure = self.views.pressure(gate);
+            pressure.end(clock::now());
+            if line.summary.get() != 0 {
+                pressure.begin(clock::now());
+            }
         }
     }
 

@@ -44,6 +44,7 @@ impl Attachment {
     /// or dead itself.
     pub(crate) fn watch_duty(self: &Arc<Self>, gate: Gate, near: bool, watches: u32) {
         self.notice_damage();
+        self.views.pressure(gate).checkpoint(clock::now());
         if near || self.nobody_looks() {
             self.look(Scope::Front);
             // Held back by a target with nothing running, no release will ever draw for it.

@@ -58,11 +58,12 @@ fn under_permit(arguments: &Run) -> Outcome {
         &mut signals,
     )?;
 
-    let Some(permit) = gates::pass(&segment, arguments, deadline, &mut signals)? else {
+    let Some(mut permit) = gates::pass(&segment, arguments, deadline, &mut signals)? else {
         // A start and tokens are spent: nothing is held that a member slot is needed for.
         drop(segment);
         return child::run(&arguments.command, &marks, None, &mut signals);
     };
+    permit.count_hold();
     marks.add(&segment, arguments.slots);
     let kept = segment
         .keep_for_child()

@@ -1,9 +1,11 @@
 //! The protocol in plain memory: no mapping, no process, no clock.
 
 mod bucket;
+mod limiter;
+mod pacer;
 
 use super::ledger::{self, Books, Refused, Word};
-use super::line::{Doing, Entry, Line, Mark, Seat, State};
+use super::line::{Doing, Entry, Line, Mark, Promise, Seat, State};
 use super::roster::{self, Owner, Status};
 use super::scheduler::{Gate, Limits, Moment, PATIENCE_NS, View, drawn_lane, plan};
 use crate::layout::{LANES, Member, Place, Record, SchedulerHot};
@@ -47,6 +49,7 @@ fn member() -> Member {
         forced: Default::default(),
         pacer: Default::default(),
         histograms: std::array::from_fn(|_| U32::new(0)),
+        longest: Default::default(),
         reserved4: Default::default(),
     }
 }
@@ -398,7 +401,7 @@ fn entry(member: u32, lane: usize, ticket: u64, amount: u32, bound: u32) -> Entr
         ticket,
         seat,
         state: State(0),
-        watching: false,
+        promise: Promise(0),
     }
 }
 

@@ -51,6 +51,9 @@ pub fn busy() -> Snapshot {
             cancelled: 1,
             lost: 1,
             reclaimed: 3,
+            pressure: Default::default(),
+            waits: Default::default(),
+            holds: Default::default(),
         }),
         limiter: None,
         pacer: None,
@@ -109,6 +112,8 @@ pub fn paced() -> Snapshot {
         cancelled: 2,
         lost: 1,
         forced: 3,
+        pressure: Default::default(),
+        waits: Default::default(),
     });
     snapshot.pacer = Some(PacerInfo {
         interval: Duration::from_micros(500),
@@ -122,6 +127,8 @@ pub fn paced() -> Snapshot {
         completed: 3,
         cancelled: 1,
         lost: 1,
+        pressure: Default::default(),
+        waits: Default::default(),
     });
     let place = |gate, priority, amount, since_ms, state| WaitingInfo {
         gate,
