@@ -18,5 +18,7 @@ mod run;
 mod send_sync;
 mod shared;
 mod stats;
+#[cfg(all(feature = "stream", feature = "tokio"))]
+mod streams;
 mod support;
 mod threads;
