@@ -23,7 +23,7 @@ pub struct LimiterQueueStats {
 /// A snapshot of a [`Limiter`]; later changes do not show in it (M8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimiterStats {
-    /// The balance now: negative in debt, above the rate after tokens were given back or the rate lowered (M2, M11).
+    /// The balance now: negative in debt. Above the rate it is no fault, but only a race with `set` leaves it so (M2, M11).
     pub tokens: i32,
     /// The rate (M3).
     pub tokens_per_second: u32,

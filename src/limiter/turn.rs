@@ -104,6 +104,24 @@ impl Attachment {
         queue: &mut Queue,
         waiter: &Arc<Waiter>,
     ) -> Attempt {
+        match self.try_tokens(queue, waiter) {
+            Ok(Taken { nudges, into_debt }) => {
+                if into_debt {
+                    let forced = &self.member().forced[waiter.post.lane];
+                    forced.put(forced.peek().wrapping_add(1));
+                }
+                Attempt::Got(nudges)
+            }
+            Err(later) => Attempt::Later(later),
+        }
+    }
+
+    /// The same, also for a waiter of a child, which counts for itself what went into debt (X34).
+    fn try_tokens(
+        self: &Arc<Self>,
+        queue: &mut Queue,
+        waiter: &Arc<Waiter>,
+    ) -> Result<Taken, Later> {
         let (lane, amount) = (waiter.post.lane, waiter.amount);
         let gate = self.views.limiter();
         let (line, bucket) = (gate.line, gate.bucket());
@@ -114,7 +132,7 @@ impl Attachment {
             }
             let was = line.settle(self.me, lane); // pair: line-sleep
             if let Some(until) = self.held_until(waiter) {
-                return Attempt::Later(Later {
+                return Err(Later {
                     due: until,
                     ..Later::FIRST
                 });
@@ -127,7 +145,7 @@ impl Attachment {
                 _ => self.advance(Gate::Limiter, Some(waiter), Why::Moved),
             };
             if outlook.turn.is_none() {
-                return Attempt::Later(self.take_note(waiter, outlook));
+                return Err(self.take_note(waiter, outlook));
             }
             let now = clock::now();
             bucket.refill(now);
@@ -147,23 +165,34 @@ impl Attachment {
             let Some(mut nudges) = self.take_above(waiter, force, &mut into_debt) else {
                 bucket.credit(amount.into());
                 line.settle(self.me, lane);
-                return Attempt::Later(Later {
-                    due: self.guard_of(waiter),
+                return Err(Later {
+                    due: match force {
+                        true => self.fits_above(amount, now),
+                        false => self.guard_of(waiter),
+                    },
                     ..Later::FIRST
                 });
             };
             gate.got_on(lane, now);
-            if into_debt {
-                let forced = &self.member().forced[lane];
-                forced.put(forced.peek().wrapping_add(1));
-            }
             self.count_tokens(amount);
             nudges.push(self.take_out(queue, waiter, true));
-            return Attempt::Got(nudges);
+            return Ok(Taken { nudges, into_debt });
         }
         // Not left called: it would count as in, and nobody would ring it.
         line.settle(self.me, lane);
-        Attempt::Later(Later::FIRST)
+        Err(Later::FIRST)
+    }
+
+    /// When every level above can hold the debt of so many tokens (I17). Not at once, or who asks would spin.
+    fn fits_above(&self, amount: u32, now: u64) -> u64 {
+        let mut at = now.saturating_add(1_000_000);
+        let mut level = &self.parent;
+        while let Some(parent) = level {
+            let least = i64::from(amount) + i64::from(i32::MIN);
+            at = at.max(parent.attachment.bucket().due(least, now));
+            level = &parent.attachment.parent;
+        }
+        at
     }
 
     /// When a waiter may go into debt.
@@ -255,9 +284,11 @@ impl Attachment {
             return None;
         }
         standing.called.put(0);
-        let Attempt::Got(mut nudges) = above.attempt(&mut queue, &standing) else {
-            return None;
-        };
+        let Taken {
+            mut nudges,
+            into_debt: forced,
+        } = above.try_tokens(&mut queue, &standing).ok()?;
+        *into_debt |= forced;
         *upper = None;
         waiter.held.put(0);
         let above = above.clone();
@@ -281,6 +312,12 @@ impl Attachment {
             self.notice_gone();
         }
     }
+}
+
+/// A turn that was taken: whom to wake, and whether any level went into debt.
+struct Taken {
+    nudges: Vec<Nudge>,
+    into_debt: bool,
 }
 
 /// What the level above wakes: the child's waiter, whatever it is.
