@@ -11,7 +11,7 @@
 
 use super::bucket::Bucket;
 use super::line::{Entry, Line};
-use super::turn::{self, NEVER, Outlook, Plan, Roll, Why};
+use super::turn::{self, GRACE_MS, NEVER, Outlook, Plan, Roll, Why};
 use crate::layout::{LANES, LimiterCold, LimiterHot};
 use crate::words::U64;
 
@@ -21,6 +21,8 @@ pub const GUARD_NS: u64 = 1_000_000_000;
 const AWARE: usize = 2;
 /// When one that is behind somebody who was called looks again.
 const BEHIND_NS: u64 = 50_000_000;
+/// How long after his turn came somebody ahead is looked after.
+const GRACE_NS: u64 = GRACE_MS as u64 * 1_000_000;
 
 /// What the plan is made from.
 #[derive(Clone, Copy)]
@@ -40,9 +42,19 @@ pub struct View<'a> {
 impl View<'_> {
     /// When the front of its lane is admitted whatever the balance.
     fn guard(&self, entry: &Entry) -> u64 {
-        let progress = self.progress[entry.lane].get().min(self.now);
-        progress.max(entry.seat.since).saturating_add(GUARD_NS)
+        let since = entry.seat.since.min(self.now);
+        guard(&self.progress[entry.lane], since, self.now)
     }
+}
+
+/// When the front of a lane, in line since then, may go into debt. A lane that got on over a second from now, which only
+/// a scribbler makes, has not got on.
+fn guard(progress: &U64, since: u64, now: u64) -> u64 {
+    let progress = match progress.get() {
+        absurd if absurd > now.saturating_add(GUARD_NS) => 0,
+        progress => progress.min(now),
+    };
+    progress.max(since).saturating_add(GUARD_NS)
 }
 
 /// Looks who is next and how many fit now, those already called counted as if they were in.
@@ -54,60 +66,67 @@ pub fn plan(view: View<'_>) -> Plan {
         ..Plan::default()
     };
     let balance = i64::from(view.bucket.tokens());
-    // What those called and those before take.
     let amount = |at: usize| i64::from(view.entries[at].seat.amount);
+    // What those called take, and what those before wait for.
     let mut taken: i64 = roll.called.iter().map(|at| amount(*at)).sum();
-    let mut behind_called = false;
-    let mut held_up = false;
+    let mut awaited = 0;
+    // When somebody ahead will have been silent for long enough to look after him.
+    let mut look_after = NEVER;
+    // Lanes in which somebody was called just now, and in which somebody who comes first is not in.
+    let mut lane_moves = [false; LANES];
     let mut lane_seen = [false; LANES];
     for (rank, at) in awake.into_iter().enumerate() {
         let entry = &view.entries[at];
+        let lane = entry.lane;
         if roll.called.contains(&at) {
-            behind_called = true;
-            lane_seen[entry.lane] = true;
+            look_after = look_after.min(view.now.saturating_add(BEHIND_NS));
+            lane_seen[lane] = true;
             continue;
         }
-        let front = !lane_seen[entry.lane];
+        let wants = entry.seat.amount != 0;
         let enough = i64::from(view.bucket.enough(entry.seat.amount));
-        if entry.seat.amount == 0 {
-            // Goes as soon as those of its own lane have.
-            if front {
-                plan.calls.push((at, false));
-                continue;
-            }
-        } else if !held_up && balance - taken >= enough {
+        // Once somebody of its lane gets on, the second of who is behind him begins.
+        let front = !lane_seen[lane] && !lane_moves[lane];
+        let fits = awaited == 0 && balance - taken >= enough;
+        // Unless the debt would not fit, which later refills make true (I17).
+        let forced = wants
+            && !fits
+            && front
+            && view.guard(entry) <= view.now
+            && balance - taken - amount(at) >= i64::from(i32::MIN);
+        // Who wants none goes as soon as those of its own lane have.
+        let goes = match wants {
+            true => fits || forced,
+            false => !lane_seen[lane],
+        };
+        if goes {
             taken += amount(at);
-            plan.calls.push((at, false));
+            lane_moves[lane] = true;
+            lane_seen[lane] |= forced;
+            look_after = look_after.min(view.now.saturating_add(GRACE_NS));
+            plan.calls.push((at, forced));
             continue;
-        } else if front && view.guard(entry) <= view.now {
-            // Unless the debt would not fit, which later refills make true (I17).
-            if balance - taken - amount(at) >= i64::from(i32::MIN) {
-                taken += amount(at);
-                lane_seen[entry.lane] = true;
-                plan.calls.push((at, true));
-                continue;
-            }
         }
-        lane_seen[entry.lane] = true;
+        lane_seen[lane] = true;
         let mut due = NEVER;
-        if entry.seat.amount != 0 {
+        if rank < AWARE {
+            due = look_after;
+        }
+        if wants {
             if rank < AWARE {
-                due = view.bucket.due(taken + enough, view.now);
+                due = due.min(view.bucket.due(taken + awaited + enough, view.now));
             }
             if front {
-                let unrepresentable = taken + amount(at) + i64::from(i32::MIN);
-                let fits = view.bucket.due(unrepresentable, view.now);
+                let representable = taken + amount(at) + i64::from(i32::MIN);
+                let fits = view.bucket.due(representable, view.now);
                 due = due.min(view.guard(entry).max(fits));
             } else {
                 // Should it become the front, its second begins then.
                 due = due.min(view.now.saturating_add(GUARD_NS));
             }
-            held_up = true;
-            taken += amount(at);
+            awaited += amount(at);
         }
-        if behind_called && rank < AWARE {
-            due = due.min(view.now.saturating_add(BEHIND_NS));
-        }
+        look_after = look_after.min(due.saturating_add(GRACE_NS));
         if rank < AWARE || front {
             plan.watchers.push((at, due));
         }
@@ -140,9 +159,13 @@ impl<'a> Gate<'a> {
         (now, ms): (u64, u32),
         ring: &mut dyn FnMut(u32, usize),
     ) -> Outlook {
+        if self.line.summary.get() == 0 {
+            return Outlook::default();
+        }
+        // Before the line is read, which then has whoever reckoned without it.
+        self.bucket().refill(now); // pair: bucket-credit
         let mut plan = |entries: &[Entry]| {
             let bucket = self.bucket();
-            bucket.refill(now);
             let progress = &self.cold.progress;
             plan(View {
                 entries,
@@ -152,7 +175,7 @@ impl<'a> Gate<'a> {
                 ms,
             })
         };
-        turn::advance(&self.line, me, why, ms, &mut plan, &|_| true, ring)
+        turn::advance(&self.line, me, why, (now, ms), &mut plan, &|_| true, ring)
     }
 
     /// Notes that the front of a lane got on, or that another is the front.
@@ -164,7 +187,7 @@ impl<'a> Gate<'a> {
 
     /// Whether the front of a lane, in line since then, may go into debt now.
     pub fn may_force(&self, lane: usize, since: u64, now: u64) -> bool {
-        let progress = self.cold.progress[lane].get().min(now);
-        now.saturating_sub(progress.max(since)) >= GUARD_NS
+        let progress = self.cold.progress.get(lane);
+        progress.is_some_and(|progress| guard(progress, since, now) <= now)
     }
 }

@@ -124,6 +124,36 @@ impl Mark {
     }
 }
 
+/// When a sleeper looks after the line by itself, as its place says (`Place::watching`): 0 not until it is rung, 1 at its
+/// short timer, else the tick of 100 us, wrapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise(pub u32);
+
+impl Promise {
+    const TICK_NS: u64 = 100_000;
+    /// What is further away is left to the short timer. Ticks wrap after a hundred of these.
+    const FAR_NS: u64 = 3_600_000_000_000;
+
+    /// To look at `due`, or not at all.
+    pub fn new(due: Option<u64>, now: u64) -> Promise {
+        Promise(match due {
+            None => 0,
+            Some(due) if due.saturating_sub(now) > Self::FAR_NS => 1,
+            Some(due) => (due.div_ceil(Self::TICK_NS) as u32).max(2),
+        })
+    }
+
+    /// Whether it promises less than `other`. Who promised to look at a timer looks early enough for any.
+    pub fn is_later_than(self, other: Promise) -> bool {
+        match (self.0, other.0) {
+            (_, 0) | (1, _) => false,
+            (0, _) => true,
+            (_, 1) => false,
+            (own, other) => (1..u32::MAX / 2).contains(&own.wrapping_sub(other)),
+        }
+    }
+}
+
 /// What a waiter asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
@@ -154,8 +184,8 @@ pub struct Entry {
     pub seat: Seat,
     /// Its state word.
     pub state: State,
-    /// Whether its sleeper keeps the short timer.
-    pub watching: bool,
+    /// When its sleeper looks by itself.
+    pub promise: Promise,
 }
 
 /// The words of one gate's line.
@@ -403,6 +433,25 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// The owner says when it will look by itself. `true` if that is less than it had promised: who counted on the promise
+    /// rang nobody, so it looks once more.
+    pub fn promise(&self, spot: u32, lane: usize, promise: Promise) -> bool {
+        let Some(place) = self.place(spot, lane) else {
+            return false;
+        };
+        let before = Promise(place.watching.peek());
+        if before == promise {
+            return false;
+        }
+        let less = promise.is_later_than(before) || (promise.0 == 1 && before.0 > 1);
+        if !less || super::mutant("promise") {
+            place.watching.put(promise.0);
+            return false;
+        }
+        place.watching.swap(promise.0); // pair: line-promise
+        true
+    }
+
     /// Calls a place that is asleep. `true` if this call did it; the caller rings its member then.
     pub fn call(&self, entry: &Entry, drawn: bool, ms: u32) -> bool {
         let Some(place) = self.place(entry.spot, entry.lane) else {
@@ -457,7 +506,7 @@ impl<'a> Line<'a> {
             since: place.since.get(),
         };
         let state = State(place.state.get());
-        let watching = place.watching.get() != 0;
+        let promise = Promise(place.watching.get());
         let same = place.ticket.get() == ticket && state.is_for(ticket);
         same.then_some(Entry {
             spot,
@@ -467,7 +516,7 @@ impl<'a> Line<'a> {
             ticket,
             seat,
             state,
-            watching,
+            promise,
         })
     }
 

@@ -5,13 +5,18 @@
 //! measured between real starts, and a late one never makes the next come early (P8 to P12).
 
 use super::line::{Entry, Line};
-use super::turn::{self, Outlook, Plan, Roll, Why};
+use super::turn::{self, GRACE_MS, NEVER, Outlook, Plan, Roll, Why};
 use crate::layout::PacerHot;
 
-/// How many of the line know by themselves when their turn comes. The others are told when they become such.
+/// How many members of the line know by themselves when their turn comes. The others are told when they become such.
 const AWARE: usize = 2;
 /// When one that is behind somebody who was called looks again.
 const BEHIND_NS: u64 = 50_000_000;
+/// How long after his turn came somebody ahead is looked after.
+const GRACE_NS: u64 = GRACE_MS as u64 * 1_000_000;
+/// Only a next start so much further ahead than an interval is put right: who read the clock before a start that came
+/// between sees that start further ahead than an interval too.
+const SLACK_NS: u64 = 1_000_000_000;
 
 /// The words of a Pacer.
 #[derive(Clone, Copy)]
@@ -22,7 +27,8 @@ pub struct Gate<'a> {
     pub line: Line<'a>,
 }
 
-/// Looks who is next: one may start once it is time, and the next an interval after him.
+/// Looks who is next: one may start once it is time, and the next an interval after him. Of a member's places the first
+/// looks after the line: whoever else waits in that process waits for him.
 pub fn plan(entries: &[Entry], next_start: u64, interval: u64, now: u64, ms: u32) -> Plan {
     let roll = Roll::call(entries, ms);
     let mut plan = Plan {
@@ -30,20 +36,26 @@ pub fn plan(entries: &[Entry], next_start: u64, interval: u64, now: u64, ms: u32
         ..Plan::default()
     };
     let mut due = next_start;
-    let mut behind_called = false;
+    // When somebody ahead will have been silent for long enough to look after him.
+    let mut look_after = NEVER;
+    let mut members = Vec::with_capacity(AWARE);
     for (rank, at) in roll.awake().into_iter().enumerate() {
-        if roll.called.contains(&at) {
-            behind_called = true;
-        } else if rank == 0 && due <= now {
-            plan.calls.push((at, false));
-        } else if rank < AWARE {
-            let look = match behind_called {
-                true => due.min(now.saturating_add(BEHIND_NS)),
-                false => due,
-            };
-            plan.watchers.push((at, look));
-        } else {
-            break;
+        let member = entries[at].member;
+        if !members.contains(&member) {
+            if members.len() == AWARE {
+                break;
+            }
+            members.push(member);
+            if roll.called.contains(&at) {
+                look_after = look_after.min(now.saturating_add(BEHIND_NS));
+            } else if rank == 0 && due <= now {
+                plan.calls.push((at, false));
+                look_after = now.saturating_add(GRACE_NS);
+            } else {
+                let look = due.min(look_after);
+                plan.watchers.push((at, look));
+                look_after = look.saturating_add(GRACE_NS);
+            }
         }
         due = due.max(now).saturating_add(interval);
     }
@@ -57,13 +69,25 @@ impl Gate<'_> {
         self.hot.interval.peek().max(1)
     }
 
-    /// When the next start is allowed. More than an interval ahead, which only a clock that stepped back or a shorter
+    /// When the next start is allowed. Far more than an interval ahead, which only a clock that stepped back or a shorter
     /// interval makes, counts as an interval ahead.
     pub fn next_start(&self, now: u64) -> u64 {
-        self.hot
-            .next_start
-            .get()
-            .min(now.saturating_add(self.interval()))
+        let next = self.hot.next_start.get();
+        self.put_right(next, now).unwrap_or(next)
+    }
+
+    /// What a next start is instead that is absurdly far ahead.
+    fn put_right(&self, next: u64, now: u64) -> Option<u64> {
+        let latest = now.saturating_add(self.interval());
+        (next > latest.saturating_add(SLACK_NS)).then_some(latest)
+    }
+
+    /// Puts an absurd next start right: those in line wait for it.
+    fn tidy(&self, now: u64) {
+        let next = self.hot.next_start.get();
+        if let Some(right) = self.put_right(next, now) {
+            let _ = self.hot.next_start.replace(next, right);
+        }
     }
 
     /// Starts now if it is time (P16): then the next one is an interval away.
@@ -72,23 +96,16 @@ impl Gate<'_> {
         let mut seen = self.hot.next_start.get();
         // Each round loses to another start, which is in the future of `now` then, but for a scribbler.
         for _ in 0..4 {
-            let interval = self.interval();
-            if seen > now && seen <= now.saturating_add(interval) {
-                return false;
-            }
             if seen > now {
-                // Ahead by more than the interval: it becomes an interval ahead, and nobody starts.
-                let _ = self
-                    .hot
-                    .next_start
-                    .replace(seen, now.saturating_add(interval));
+                self.tidy(now);
                 return false;
             }
-            match self
-                .hot
-                .next_start
-                .replace(seen, now.saturating_add(interval))
-            {
+            let next = now.saturating_add(self.interval());
+            if super::mutant("start-claim") {
+                self.hot.next_start.put(next);
+                return true;
+            }
+            match self.hot.next_start.replace(seen, next) {
                 Ok(_) => return true,
                 Err(moved) => seen = moved,
             }
@@ -99,10 +116,17 @@ impl Gate<'_> {
     /// Changes the interval: the next start is no further away than the new one.
     pub fn set_interval(&self, interval: u64, now: u64) {
         self.hot.interval.put(interval.max(1));
-        let seen = self.hot.next_start.get();
         let latest = now.saturating_add(interval.max(1));
-        if seen > latest {
-            let _ = self.hot.next_start.replace(seen, latest);
+        let mut seen = self.hot.next_start.get();
+        // Each round loses to a start, which may have been of the old interval.
+        for _ in 0..4 {
+            if seen <= latest {
+                return;
+            }
+            match self.hot.next_start.replace(seen, latest) {
+                Ok(_) => return,
+                Err(moved) => seen = moved,
+            }
         }
     }
 
@@ -114,9 +138,10 @@ impl Gate<'_> {
         (now, ms): (u64, u32),
         ring: &mut dyn FnMut(u32, usize),
     ) -> Outlook {
+        self.tidy(now);
         let mut plan =
             |entries: &[Entry]| plan(entries, self.next_start(now), self.interval(), now, ms);
-        turn::advance(&self.line, me, why, ms, &mut plan, &|_| true, ring)
+        turn::advance(&self.line, me, why, (now, ms), &mut plan, &|_| true, ring)
     }
 
     /// Nobody waits, so that a newcomer need not.

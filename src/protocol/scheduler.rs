@@ -224,6 +224,14 @@ impl Gate<'_> {
             )
         };
         let can_ever_fit = |amount: u32| Limits::read(self.hot).can_ever_fit(amount);
-        turn::advance(&self.line, me, why, ms, &mut plan, &can_ever_fit, ring)
+        turn::advance(
+            &self.line,
+            me,
+            why,
+            (now, ms),
+            &mut plan,
+            &can_ever_fit,
+            ring,
+        )
     }
 }

@@ -1,6 +1,6 @@
 //! Taking turns: what the plans of the three gates have in common, and what is done about a plan.
 
-use super::line::{Doing, Entry, Line, Mark};
+use super::line::{Doing, Entry, Line, Mark, Promise};
 
 /// How long a place that was called may keep silent before it is passed over, in ms.
 pub const GRACE_MS: u32 = 250;
@@ -107,12 +107,13 @@ pub enum Why {
 }
 
 /// Looks who is next and calls as many as now fit; passes over the silent. `ring` wakes a member's sleeper of a lane.
-/// With `me` (spot and lane) the asker's own place is called like any other, and the answer says so instead of ringing.
+/// With `me` (spot and lane) the asker's own place is called like any other, and the answer says so instead of ringing;
+/// if it is not its turn, its place says when it will look again.
 pub fn advance(
     line: &Line<'_>,
     me: Option<(u32, usize)>,
     why: Why,
-    ms: u32,
+    (now, ms): (u64, u32),
     plan: &mut dyn FnMut(&[Entry]) -> Plan,
     can_ever_fit: &dyn Fn(u32) -> bool,
     ring: &mut dyn FnMut(u32, usize),
@@ -164,17 +165,27 @@ pub fn advance(
                 ring(entry.member, entry.lane);
             }
         }
-        if !again {
-            // Who left made a new watcher, who sleeps for longer than it should.
-            for (at, _) in plan.watchers.iter().filter(|_| why != Why::Freed) {
-                let entry = &entries[*at];
-                let asleep = entry.state.doing() == Doing::Asleep && !called(*at);
-                if asleep && !mine(*at) && (!entry.watching || why == Why::Sooner) {
-                    ring(entry.member, entry.lane);
-                }
-            }
-            return outlook;
+        if again {
+            continue;
         }
+        if let (Some((spot, lane)), None) = (me, outlook.turn)
+            && line.promise(spot, lane, Promise::new(outlook.watches, now))
+        {
+            continue;
+        }
+        // Who left made a new watcher, who sleeps for longer than it should.
+        for (at, due) in plan.watchers.iter().filter(|_| why != Why::Freed) {
+            let entry = &entries[*at];
+            let asleep = entry.state.doing() == Doing::Asleep && !called(*at);
+            let late = entry.promise.is_later_than(Promise::new(Some(*due), now));
+            if asleep && !mine(*at) && (late || why == Why::Sooner) {
+                ring(entry.member, entry.lane); // pair: line-promise
+            }
+        }
+        return outlook;
+    }
+    if outlook.turn.is_none() {
+        outlook.watches = Some(now); // nothing is settled: look again
     }
     outlook
 }
