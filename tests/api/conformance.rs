@@ -34,7 +34,12 @@ fn every_id_has_its_row() {
         .chain(numbered('E', 20, &[]))
         .chain(numbered('F', 16, &[]))
         .chain(numbered('G', 17, &[]))
+        .chain(numbered('H', 17, &[]))
+        .chain(numbered('I', 31, &[]))
+        .chain(numbered('J', 12, &[]))
+        .chain(numbered('K', 13, &[]))
         .chain(numbered('L', 10, &[]))
+        .chain(numbered('M', 12, &[]))
         .chain(numbered('Q', 9, &[]))
         .chain(numbered('R', 14, &[7, 8, 9]))
         .collect();

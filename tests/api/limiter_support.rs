@@ -6,7 +6,6 @@ use shmsched::{
     Settings,
 };
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -19,7 +18,7 @@ pub fn limiter(rate: u32) -> Limiter {
 
 /// A segment with a rate in a temporary directory; every `member` is an attachment of its own.
 pub struct Rated {
-    pub directory: TempDir,
+    _directory: TempDir,
     pub location: Location,
 }
 
@@ -29,7 +28,7 @@ impl Rated {
         let location = Location::File(directory.path().join("segment"));
         Segment::make(&location, &Settings::new().rate(rate).members(16)).unwrap();
         Rated {
-            directory,
+            _directory: directory,
             location,
         }
     }
@@ -183,6 +182,22 @@ impl<T: Send + 'static> Log<T> {
     }
 }
 
+/// Fills the bucket for those in line, one after the other: who runs, in order. Each of them wants the whole bucket, and
+/// whatever gives the tokens back does it well within the second after which one would be served without.
+pub fn one_by_one<T: Send + 'static>(limiter: &Limiter, log: &Log<T>, count: usize) -> Vec<T> {
+    let fill = || {
+        limiter.refund(limiter.tokens_per_second());
+        log.next().0
+    };
+    (0..count).map(|_| fill()).collect()
+}
+
+/// Tries what a busy machine may disturb, until it was not: `true`.
+#[track_caller]
+pub fn undisturbed(mut attempt: impl FnMut() -> bool) {
+    assert!((0..8).any(|_| attempt()), "it was always disturbed");
+}
+
 /// The identities of the counters that hold at any time, per priority and in total.
 #[track_caller]
 pub fn check(stats: &LimiterStats) {
@@ -200,6 +215,3 @@ pub fn check(stats: &LimiterStats) {
     assert_eq!(sum, stats.total);
     assert_eq!(stats.pending, stats.total.count);
 }
-
-/// A list that callbacks and threads add to.
-pub type List<T> = Arc<Mutex<Vec<T>>>;
