@@ -28,8 +28,17 @@ pub(crate) struct Views {
     pressure: Lent<[PressureWords]>,
     pub roster: Lent<[Member]>,
     pub records: Lent<[Record]>,
-    /// Words of a bit set, bit sets and places, by gate.
-    lines: [(usize, Lent<[U64]>, Lent<[Place]>); 3],
+    /// By gate.
+    lines: [Tables; 3],
+}
+
+/// The tables of one gate's line.
+#[derive(Clone)]
+struct Tables {
+    /// Words of one bit set.
+    words: usize,
+    bits: Lent<[U64]>,
+    places: Lent<[Place]>,
 }
 
 impl Views {
@@ -42,7 +51,12 @@ impl Views {
         }
         let line = |lanes: usize, words: usize, seats: usize, bits: usize, places: usize| {
             let bits = lend_slice(&map, bits, words * lanes)?;
-            Some((words, bits, lend_slice(&map, places, seats * lanes)?))
+            let places = lend_slice(&map, places, seats * lanes)?;
+            Some(Tables {
+                words,
+                bits,
+                places,
+            })
         };
         Some(Views {
             geometry,
@@ -78,7 +92,11 @@ impl Views {
 
     /// The line of a gate.
     pub fn line(&self, gate: Gate) -> Line<'_> {
-        let (words, bits, places) = &self.lines[gate as usize];
+        let Tables {
+            words,
+            bits,
+            places,
+        } = &self.lines[gate as usize];
         let (summary, hurry, waiters, ticket) = match gate {
             Gate::Scheduler => {
                 let hot = &self.hot;
