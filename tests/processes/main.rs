@@ -11,6 +11,7 @@ mod load;
 mod misuse;
 mod namespaces;
 mod order;
+mod pacer;
 mod puppet;
 mod review;
 mod traced;
@@ -34,5 +35,8 @@ fn child() {
         ("signalled", wakes::signalled),
         ("vain", traced::vain),
         ("scribbled", life::scribbled),
+        ("caller", pacer::caller),
+        ("pacing", pacer::pacing),
+        ("hasty", pacer::hasty),
     ]);
 }
