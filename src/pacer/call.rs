@@ -80,8 +80,13 @@ impl Pacer {
         operation: impl FnOnce(CancelToken<R>) -> F,
     ) -> Result<T, CallError<R>> {
         let call = Call::begin(self, token)?;
-        let taken = Taking::new(call.ask(), None).await;
-        call.end(taken)?;
+        loop {
+            let taken = Taking::new(&call, None).await;
+            if call.end(taken)? {
+                break;
+            }
+        }
+        drop(call);
         Ok(operation(token.clone()).await)
     }
 
@@ -94,19 +99,22 @@ impl Pacer {
         &self,
         token: &CancelToken<R>,
     ) -> Result<(), CallError<R>> {
-        let call = Call::begin(self, token)?;
-        let ask = call.ask();
-        let taken = match ask.take_now() {
-            Ok(false) => self.attachment().wait_here(&ask, None),
-            taken => taken.map(drop),
-        };
-        call.end(taken)
+        let call = &Call::begin(self, token)?;
+        loop {
+            let taken = match call.take_now() {
+                Ok(false) => self.attachment().wait_here(&call, None),
+                taken => taken.map(drop),
+            };
+            if call.end(taken)? {
+                return Ok(());
+            }
+        }
     }
 }
 
-/// One call under a token.
+/// One call under a token, which ends its wait.
 struct Call<'a, R> {
-    pacer: &'a Pacer,
+    start: Start<'a>,
     token: &'a CancelToken<R>,
     listener: Listener<'a, R>,
 }
@@ -114,19 +122,12 @@ struct Call<'a, R> {
 impl<'a, R: Clone> Call<'a, R> {
     fn begin(pacer: &'a Pacer, token: &'a CancelToken<R>) -> Result<Call<'a, R>, CallError<R>> {
         let call = Call {
-            pacer,
+            start: pacer.asks(false),
             token,
             listener: Listener::of(token),
         };
         call.unless_cancelled()?;
         Ok(call)
-    }
-
-    fn ask(&self) -> Cancellable<'_, R> {
-        Cancellable {
-            start: self.pacer.asks(false),
-            listener: &self.listener,
-        }
     }
 
     fn unless_cancelled(&self) -> Result<(), CallError<R>> {
@@ -136,20 +137,19 @@ impl<'a, R: Clone> Call<'a, R> {
         }
     }
 
-    /// After the wait, whatever came of it: the operation may begin.
-    fn end(self, taken: Result<(), StartError>) -> Result<(), CallError<R>> {
+    /// After the wait, whatever came of it: whether the operation may begin, or has to ask again.
+    fn end(&self, taken: Result<(), StartError>) -> Result<bool, CallError<R>> {
         self.listen_no_more();
         // A wait that was cancelled ended with a failure of its own; this is why.
         self.unless_cancelled()?;
         taken?;
-        self.pacer.begin();
-        Ok(())
+        Ok(self.start.begin())
     }
 }
 
 impl<R> Call<'_, R> {
     fn listen_no_more(&self) {
-        match self.pacer.attachment().failure() {
+        match self.start.attachment().failure() {
             Some(AcquireError::Forked) => self.listener.abandon(),
             _ => self.listener.remove(),
         }
@@ -162,13 +162,7 @@ impl<R> Drop for Call<'_, R> {
     }
 }
 
-/// A start whose wait a token ends.
-struct Cancellable<'a, R> {
-    start: Start<'a>,
-    listener: &'a Listener<'a, R>,
-}
-
-impl<R> Ask for Cancellable<'_, R> {
+impl<R> Ask for &Call<'_, R> {
     type Error = StartError;
 
     fn attachment(&self) -> &Arc<Attachment> {
@@ -176,17 +170,17 @@ impl<R> Ask for Cancellable<'_, R> {
     }
 
     fn wish(&self) -> Wish {
-        self.start.wish()
+        (&self.start).wish()
     }
 
     fn take_now(&self) -> Result<bool, StartError> {
-        self.start.take_now()
+        (&self.start).take_now()
     }
 
     fn join(&self, kind: Kind, deadline: Option<u64>) -> Result<Arc<Waiter>, StartError> {
-        let waiter = self.start.join(kind, deadline)?;
+        let waiter = (&self.start).join(kind, deadline)?;
         let leave = Arc::new(Leave {
-            member: Arc::downgrade(self.attachment()),
+            member: Arc::downgrade(self.start.attachment()),
             waiter: Arc::downgrade(&waiter),
         });
         if !self.listener.listen(&Waker::from(leave.clone())) {

@@ -19,8 +19,10 @@ use crate::segment::attachment::Attachment;
 use crate::segment::{Handle, local};
 use crate::settings::Settings;
 use crate::sys::clock;
+use crate::sys::mutex::Mutex;
 use crate::waiting::Ask;
 use crate::waiting::future::Taking;
+use crate::words::{U32, U64};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,12 +102,12 @@ impl Pacer {
     }
 
     fn asks(&self, spare: bool) -> Start<'_> {
-        Start { pacer: self, spare }
-    }
-
-    /// The caller has its start and goes on: the next one is an interval after this.
-    fn begin(&self) {
-        self.attachment().views.pacer().begin(clock::now());
+        Start {
+            pacer: self,
+            spare: U32::new(spare.into()),
+            next: U64::new(0),
+            waiter: Mutex::new(None),
+        }
     }
 
     /// Starts now, if it is time and nobody waits (P15).
@@ -114,12 +116,11 @@ impl Pacer {
     ///
     /// [`TryStartError::NotYet`]: it would have to wait.
     pub fn try_start(&self) -> Result<(), TryStartError> {
-        let ask = self.asks(false);
-        if !ask.take_now()? && !ask.take_at_last()? {
-            return Err(TryStartError::NotYet);
+        let ask = &self.asks(false);
+        match (ask.take_now()? || ask.take_at_last()?) && ask.begin() {
+            true => Ok(()),
+            false => Err(TryStartError::NotYet),
         }
-        self.begin();
-        Ok(())
     }
 
     /// Waits for a start. Begin the operation right after: [`Pacer::run`] does.
@@ -161,9 +162,13 @@ impl Pacer {
     }
 
     async fn start_as(&self, spare: bool, until: Deadline) -> Result<(), StartError> {
-        Taking::new(self.asks(spare), until.stamp()).await?;
-        self.begin();
-        Ok(())
+        let (ask, until) = (self.asks(spare), until.stamp());
+        loop {
+            Taking::new(&ask, until).await?;
+            if ask.begin() {
+                return Ok(());
+            }
+        }
     }
 
     /// Blocks this thread until it may start. Do not call it on a thread that an executor needs.
@@ -181,13 +186,15 @@ impl Pacer {
     ///
     /// As [`Pacer::start_until`].
     pub fn blocking_start_until(&self, until: impl Into<Deadline>) -> Result<(), StartError> {
-        let until = until.into();
-        let ask = self.asks(false);
-        if !ask.take_now()? {
-            self.attachment().wait_here(&ask, until.stamp())?;
+        let (ask, until) = (&self.asks(false), until.into().stamp());
+        loop {
+            if !ask.take_now()? {
+                self.attachment().wait_here(&ask, until)?;
+            }
+            if ask.begin() {
+                return Ok(());
+            }
         }
-        self.begin();
-        Ok(())
     }
 
     /// Runs an operation at its start: when it is time `operation` is called and its future polled, at once and in the same
@@ -212,8 +219,7 @@ impl Pacer {
         &self,
         operation: impl FnOnce() -> F,
     ) -> Result<T, StartError> {
-        Taking::new(self.asks(false), None).await?;
-        self.begin();
+        self.start().await?;
         Ok(operation().await)
     }
 
@@ -237,25 +243,45 @@ impl std::fmt::Debug for Pacer {
 /// What a caller of a Pacer asks for.
 struct Start<'a> {
     pacer: &'a Pacer,
-    /// Whether it may stand in its member's own place.
-    spare: bool,
+    /// 1: it may stand in its member's own place.
+    spare: U32,
+    /// Up to when the start that it took at once keeps others away.
+    next: U64,
+    /// Where it waited.
+    waiter: Mutex<Option<Arc<Waiter>>>,
 }
 
 impl Start<'_> {
+    /// It has its start, and its operation begins now: the next start is an interval after this. `false`: it was stopped for
+    /// an interval in between, and somebody else has started, so it asks again, as one who finds a place.
+    fn begin(&self) -> bool {
+        let waiter = self.waiter.lock().take();
+        let next = waiter.map_or_else(|| self.next.peek(), |waiter| waiter.start.get());
+        let begins = self.attachment().views.pacer().begin(next, clock::now);
+        if !begins {
+            self.spare.put(1);
+        }
+        begins
+    }
+
+    fn attachment(&self) -> &Arc<Attachment> {
+        self.pacer.attachment()
+    }
+
     /// A place in line, one of those that callers share first.
     fn spot(&self) -> Option<u32> {
         let attachment = self.attachment();
         let geometry = attachment.views.geometry;
         let line = attachment.views.line(Gate::Pacer);
         let shared = geometry.members..geometry.members + geometry.max_waiting;
-        let own = attachment.me..attachment.me + u32::from(self.spare);
+        let own = attachment.me..attachment.me + self.spare.peek();
         let owner = attachment.owner();
         line.take_spot(shared, owner)
             .or_else(|| line.take_spot(own, owner))
     }
 }
 
-impl Ask for Start<'_> {
+impl Ask for &Start<'_> {
     type Error = StartError;
 
     fn attachment(&self) -> &Arc<Attachment> {
@@ -277,7 +303,9 @@ impl Ask for Start<'_> {
         if let Some(failure) = attachment.failure_at(Gate::Pacer) {
             return Err(failure.into());
         }
-        Ok(attachment.start_now())
+        let taken = attachment.start_now();
+        self.next.put(taken.unwrap_or(0));
+        Ok(taken.is_some())
     }
 
     fn join(&self, kind: Kind, deadline: Option<u64>) -> Result<Arc<Waiter>, StartError> {
@@ -295,7 +323,10 @@ impl Ask for Start<'_> {
         let waiter = Waiter::at(spot, kind, self.wish(), clock::now(), deadline);
         let waiter = Arc::new(waiter);
         match attachment.enqueue(&waiter) {
-            Ok(()) => Ok(waiter),
+            Ok(()) => {
+                *self.waiter.lock() = Some(waiter.clone());
+                Ok(waiter)
+            }
             Err(failure) => {
                 let line = attachment.views.line(Gate::Pacer);
                 line.free_spot(spot, attachment.owner());

@@ -11,14 +11,17 @@ use crate::waiting::{Attempt, Later};
 use std::sync::Arc;
 
 impl Attachment {
-    /// What a newcomer may do: nobody passes the line.
-    pub(crate) fn start_now(self: &Arc<Self>) -> bool {
+    /// What a newcomer may do: nobody passes the line. Up to when its start keeps others away.
+    pub(crate) fn start_now(self: &Arc<Self>) -> Option<u64> {
         let gate = self.views.pacer();
-        let started = gate.nobody_waits() && gate.start(clock::now());
-        if started {
+        let taken = match gate.nobody_waits() {
+            true => gate.take(clock::now),
+            false => None,
+        };
+        if taken.is_some() {
             self.count_start();
         }
-        started
+        taken
     }
 
     fn count_start(self: &Arc<Self>) {
@@ -51,7 +54,8 @@ impl Attachment {
             if outlook.turn.is_none() {
                 return Attempt::Later(self.take_note(waiter, outlook));
             }
-            if gate.start(clock::now()) {
+            if let Some(next) = gate.take(clock::now) {
+                waiter.start.put(next);
                 self.count_start();
                 return Attempt::Got(vec![self.take_out(queue, waiter, true)]);
             }

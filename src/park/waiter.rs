@@ -3,7 +3,7 @@
 use super::Post;
 use crate::protocol::line::Seat;
 use crate::sys::mutex::Mutex;
-use crate::words::U32;
+use crate::words::{U32, U64};
 use std::sync::Arc;
 use std::task::Waker;
 use std::thread::Thread;
@@ -72,6 +72,8 @@ pub struct Waiter {
     pub upper: Mutex<Option<Arc<Waiter>>>,
     /// 1 while that one has not been called.
     pub held: U32,
+    /// Of the Pacer: up to when the start that it took keeps others away.
+    pub start: U64,
 }
 
 impl Waiter {
@@ -103,6 +105,7 @@ impl Waiter {
             passed,
             upper: Mutex::new(None),
             held,
+            start: U64::new(0),
         }
     }
 

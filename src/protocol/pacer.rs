@@ -1,8 +1,8 @@
 //! The Pacer's decisions: when the next start is, and whose. Pure functions of what was read.
 //!
-//! The head serves itself: when it is due it moves the next start by one compare-exchange, to an interval after now, right
-//! before its operation runs. So there is no state "let in but not begun" that a stopped process could hold, spacing is
-//! measured between real starts, and a late one never makes the next come early (P8 to P12).
+//! The head serves itself: when it is due it moves the next start by one compare-exchange, to an interval after now, and
+//! once more right before its operation runs. So there is no state "let in but not begun" that a stopped process could
+//! hold, spacing is measured between real starts, and a late one never makes the next come early (P8 to P12).
 
 use super::line::{Entry, Line};
 use super::turn::{self, GRACE_MS, NEVER, Outlook, Plan, Roll, Why};
@@ -90,27 +90,67 @@ impl Gate<'_> {
         }
     }
 
-    /// Starts now if it is time (P16): then the next one is an interval away.
+    /// Takes the next start if it is time (P16), and says when the one after it is: an interval from now.
+    ///
+    /// `clock` is read after the word that it is compared with: with a time from before, a start of somebody who came between
+    /// would look too far ahead, however long this one was stopped.
     #[inline(always)]
-    pub fn start(&self, now: u64) -> bool {
-        let mut seen = self.hot.next_start.get();
-        // Each round loses to another start, which is in the future of `now` then, but for a scribbler.
+    pub fn take(&self, clock: impl Fn() -> u64) -> Option<u64> {
+        // Each round loses to another start, which is in the future then, but for a scribbler.
         for _ in 0..4 {
+            let seen = self.hot.next_start.get();
+            let now = clock();
             if seen > now {
-                self.tidy(now);
-                return false;
+                if let Some(right) = self.put_right(seen, now) {
+                    let _ = self.hot.next_start.replace(seen, right);
+                }
+                return None;
             }
             let next = now.saturating_add(self.interval());
             if super::mutant("start-claim") {
                 self.hot.next_start.put(next);
-                return true;
+                return Some(next);
             }
-            match self.hot.next_start.replace(seen, next) {
-                Ok(_) => return true,
-                Err(moved) => seen = moved,
+            if self.hot.next_start.replace(seen, next).is_ok() {
+                return Some(next);
             }
         }
-        false
+        None
+    }
+
+    /// [`Gate::take`] by a clock that stands still.
+    #[cfg(any(test, shmsched_loom))]
+    pub fn start(&self, now: u64) -> bool {
+        self.take(|| now).is_some()
+    }
+
+    /// An operation is about to begin whose start was taken before, up to `next`: nobody starts within an interval of this
+    /// (P12). `false`: that was so long ago that somebody else may have started meanwhile, so this one needs another start.
+    #[inline(always)]
+    pub fn begin(&self, mut next: u64, clock: impl Fn() -> u64) -> bool {
+        // An interval may be shorter than a round takes.
+        for _ in 0..4 {
+            if clock() < next {
+                break;
+            }
+            match self.take(&clock) {
+                Some(later) => next = later,
+                None => return false,
+            }
+        }
+        self.put_off(clock().saturating_add(self.interval()));
+        true
+    }
+
+    /// No start before this. The next start only moves away.
+    fn put_off(&self, next: u64) {
+        // Each round loses to another start or begin, which is as late as this or nearly so.
+        for _ in 0..4 {
+            let seen = self.hot.next_start.get();
+            if seen >= next || self.hot.next_start.replace(seen, next).is_ok() {
+                return;
+            }
+        }
     }
 
     /// Changes the interval: the next start is no further away than the new one.
@@ -149,26 +189,13 @@ impl Gate<'_> {
     pub fn nobody_waits(&self) -> bool {
         self.hot.summary.peek() == 0
     }
-
-    /// An operation begins now that took its start before: nobody starts within an interval of this (P12). Whoever was
-    /// stopped in between, the next start only moves away.
-    #[inline(always)]
-    pub fn begin(&self, now: u64) {
-        let next = now.saturating_add(self.interval());
-        // Each round loses to another start or begin, which is as late as this or nearly so.
-        for _ in 0..4 {
-            let seen = self.hot.next_start.get();
-            if seen >= next || self.hot.next_start.replace(seen, next).is_ok() {
-                return;
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::layout::PacerCold;
+    use std::cell::Cell;
 
     const INTERVAL: u64 = 100;
 
@@ -190,21 +217,50 @@ mod tests {
         test(Gate { hot: &hot, line });
     }
 
+    /// One that was stopped between reading the next start and its clock must not move it back, which its clock would take for
+    /// too far ahead: another has started in between.
+    #[test]
+    fn one_who_was_stopped_brings_nobody_closer() {
+        with_gate(|gate| {
+            assert!(gate.start(1_000));
+            let time = Cell::new(1_150);
+            let while_another_starts = || {
+                let now = time.get();
+                if now == 1_150 {
+                    assert!(gate.start(1_150));
+                    time.set(1_160);
+                }
+                now
+            };
+            assert_eq!(gate.take(while_another_starts), None);
+            assert_eq!(gate.hot.next_start.get(), 1_250);
+        });
+    }
+
     /// P12 and P13: what begins late moves the next one away; what never begins leaves it as it was.
     #[test]
     fn an_operation_that_begins_late_moves_the_next() {
         with_gate(|gate| {
-            assert!(gate.start(1_000));
-            assert_eq!(gate.next_start(1_040), 1_100);
-            gate.begin(1_040);
+            let next = gate.take(|| 1_000).unwrap();
+            assert_eq!((next, gate.next_start(1_040)), (1_100, 1_100));
+            assert!(gate.begin(next, || 1_040));
             assert!(!gate.start(1_139) && gate.start(1_140));
-            // Later than an interval, with another that has started meanwhile.
-            assert!(gate.start(1_240));
-            gate.begin(1_245);
-            assert!(!gate.start(1_344) && gate.start(1_345));
-            // And never back.
-            gate.begin(1_300);
-            assert_eq!(gate.hot.next_start.get(), 1_445);
+            // An earlier one never moves it back.
+            assert!(gate.begin(next, || 1_090));
+            assert_eq!(gate.hot.next_start.get(), 1_240);
+        });
+    }
+
+    /// Case 45: so late that its start is over. It takes another one, unless somebody else was faster.
+    #[test]
+    fn an_operation_that_is_an_interval_late_needs_another_start() {
+        with_gate(|gate| {
+            let next = gate.take(|| 1_000).unwrap();
+            assert!(gate.begin(next, || 1_100), "nobody else has started");
+            assert!(!gate.start(1_199) && gate.start(1_200));
+            // Now somebody has.
+            assert!(!gate.begin(next, || 1_250));
+            assert_eq!(gate.hot.next_start.get(), 1_300);
         });
     }
 
@@ -212,8 +268,8 @@ mod tests {
     fn the_end_of_time_saturates() {
         with_gate(|gate| {
             gate.hot.interval.put(u64::MAX);
-            assert!(gate.start(5));
-            gate.begin(7);
+            let next = gate.take(|| 5).unwrap();
+            assert!(gate.begin(next, || 7));
             assert_eq!(gate.hot.next_start.get(), u64::MAX);
             assert!(!gate.start(u64::MAX - 1));
         });

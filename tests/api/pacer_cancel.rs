@@ -168,10 +168,7 @@ fn p26_p27_cancelling_races_with_starting() {
     let stats = pacer.stats();
     assert_eq!(stats.waiting, 0);
     // A start that was taken is spent, so there may be more of them than operations.
-    assert!(
-        stats.started >= ran_ones && stats.started <= 3_000,
-        "{stats:?}"
-    );
+    assert!(stats.started >= ran_ones, "{stats:?}");
     assert!(
         ran_ones > 0 && cancelled_ones > 0,
         "{ran_ones} {cancelled_ones}"

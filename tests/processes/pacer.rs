@@ -89,7 +89,8 @@ pub fn hasty(args: &Args) {
     }
     let stats = pacer.stats();
     assert_eq!(stats.deferred, stats.completed + stats.cancelled);
-    assert_eq!((stats.waiting, stats.started), (0, outcomes[0].into()));
+    // One that was overtaken between its start and its operation takes another.
+    assert!(stats.waiting == 0 && stats.started >= outcomes[0].into());
     say(format!(
         "done {} {} {}",
         outcomes[0], outcomes[1], outcomes[2]
@@ -254,7 +255,7 @@ fn p8_p45_four_processes_share_the_interval() {
     }
     apart(&stamps, 10 * MS);
     rests(&location, &pacer);
-    assert_eq!(seen(&location).started, 81);
+    assert!(seen(&location).started >= 81);
 }
 
 #[test]
@@ -482,9 +483,7 @@ fn case_08_hasty_callers() {
     );
     let seen = seen(&location);
     assert_eq!(sums.iter().sum::<u64>(), 6_000);
-    assert_eq!(
-        (seen.started, seen.rejected, seen.waiting),
-        (sums[0], sums[1], 0)
-    );
+    assert_eq!((seen.rejected, seen.waiting), (sums[1], 0));
+    assert!(seen.started >= sums[0]);
     rests(&location, &pacer);
 }
