@@ -40,6 +40,7 @@ fn every_id_has_its_row() {
         .chain(numbered('K', 13, &[]))
         .chain(numbered('L', 10, &[]))
         .chain(numbered('M', 12, &[]))
+        .chain(numbered('P', 48, &[]))
         .chain(numbered('Q', 9, &[]))
         .chain(numbered('R', 14, &[7, 8, 9]))
         .collect();

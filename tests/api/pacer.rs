@@ -401,7 +401,7 @@ fn a_holder_finds_a_place() {
 /// Tasks and threads, and deadlines among them.
 #[test]
 fn p21_first_come_first_served() {
-    let pacer = busy(15, 16);
+    let pacer = busy(60, 16);
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut threads = Vec::new();
     let mut tasks = Vec::new();
@@ -441,7 +441,7 @@ fn p21_first_come_first_served() {
 
 #[test]
 fn p22_a_retry_joins_the_tail() {
-    let pacer = busy(20, 8);
+    let pacer = busy(50, 8);
     let order = Mutex::new(Vec::new());
     let call = |name| {
         let order = &order;
@@ -477,7 +477,7 @@ fn p23_who_leaves_disturbs_nobody() {
         vec![1, 2],
         vec![0, 2, 3],
     ] {
-        let pacer = busy(8, 4);
+        let pacer = busy(25, 4);
         let mut queue: Vec<_> = (0..4).map(|n| (n, Task::waiting(pacer.start()))).collect();
         queue.retain(|(n, _)| !leaves.contains(n));
         assert_eq!(pacer.stats().waiting, queue.len() as u64);

@@ -227,14 +227,14 @@ fn p21_p45_twenty_of_five_processes_start_in_order() {
     for (at, (caller, id)) in arrivals.iter().enumerate() {
         line.join(*caller, id, at / 5);
     }
-    let interval = Duration::from_millis(25);
+    let interval = Duration::from_millis(50);
     let begun = line.go(interval);
     let stamps: Vec<u64> = arrivals
         .iter()
         .map(|(caller, id)| line.callers[*caller].got(id))
         .collect();
     assert!(stamps.is_sorted(), "{stamps:?}");
-    apart(&stamps, 25 * MS);
+    apart(&stamps, 50 * MS);
     assert!(stamps[0] + MS >= begun, "before its time");
     rests(&line.location, &line.pacer);
 }
@@ -280,7 +280,7 @@ fn p17_p45_the_queue_is_full_for_all() {
     waiting(&line.location, 8);
     line.callers[1].ask("thread late");
     line.callers[1].0.expect("failed late");
-    line.go(Duration::from_millis(15));
+    line.go(Duration::from_millis(40));
     let ids = [0, 1, 2, 4, 5, 6, 7].map(|at| (at % 3, at));
     let stamps: Vec<u64> = ids
         .into_iter()
@@ -431,7 +431,7 @@ fn y3_case_55_killed_waiters_free_their_places() {
     assert_eq!(seen(&line.location).lost, 8);
     line.callers[4].ask("thread late");
     line.callers[4].0.expect("failed late");
-    line.go(Duration::from_millis(10));
+    line.go(Duration::from_millis(40));
     let stamps: Vec<u64> = (0..8)
         .map(|at| line.callers[4].got(&format!("n{at}")))
         .collect();
