@@ -553,7 +553,7 @@ fn p27_p28_a_start_is_spent() {
                 drop(pacer.run(|| async {}));
                 pacer.try_start().unwrap();
             }
-            _ => drop(Task::waiting(pacer.run(|| std::future::pending::<()>()))),
+            _ => drop(Task::waiting(pacer.run(std::future::pending::<()>))),
         }
         let next = Task::waiting(pacer.start());
         next.finish().unwrap();
@@ -592,13 +592,16 @@ fn p28_a_panic_holds_up_nobody() {
 fn p29_operations_overlap() {
     let pacer = pacer(30, 8);
     let begun = Instant::now();
-    let endless = Task::waiting(pacer.run(|| std::future::pending::<()>()));
-    let second = Task::waiting(pacer.run(|| std::future::pending::<()>()));
-    Task::waiting(pacer.run(|| async {}))
-        .finish()
-        .unwrap_or_else(|error| panic!("{error}"));
-    let _ = (endless, second);
+    let endless = Task::waiting(pacer.run(std::future::pending::<()>));
+    let mut second = Task::waiting(pacer.run(std::future::pending::<()>));
+    until("the second starts", || {
+        assert!(second.poll().is_none());
+        pacer.stats().started == 2
+    });
     assert!(begun.elapsed() >= ms(30));
+    let third = Task::waiting(pacer.run(|| async {})).finish();
+    assert_eq!(third, Ok(()));
+    drop((endless, second));
 }
 
 /// Called, and its future polled, within the poll that took the start.

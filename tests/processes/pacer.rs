@@ -203,7 +203,11 @@ impl Lined {
     /// The next in line, of this caller: a thread or a task by turns.
     #[track_caller]
     fn join(&mut self, caller: usize, id: &str, at: usize) {
-        let how = if at % 2 == 0 { "thread" } else { "task" };
+        let how = if at.is_multiple_of(2) {
+            "thread"
+        } else {
+            "task"
+        };
         let before = seen(&self.location).waiting;
         self.callers[caller].ask(&format!("{how} {id}"));
         waiting(&self.location, before + 1);
