@@ -24,12 +24,12 @@ enum How {
     ThreadTimesOut,
 }
 
-/// Waits for 5,000 tokens and gives up 30 ms after it began; when that was.
-fn gives_up(limiter: &Limiter, how: How) -> Instant {
-    let soon = Duration::from_millis(30);
+/// Waits for tokens and gives up 80 ms after it began; when that was.
+fn gives_up(limiter: &Limiter, tokens: u32, how: How) -> Instant {
+    let soon = Duration::from_millis(80);
     let late = match how {
         How::Dropped => {
-            let mut task = Task::waiting(limiter.acquire(5_000, NORMAL));
+            let mut task = Task::waiting(limiter.acquire(tokens, NORMAL));
             thread::sleep(soon);
             assert!(task.poll().is_none());
             let now = Instant::now();
@@ -43,17 +43,48 @@ fn gives_up(limiter: &Limiter, how: How) -> Instant {
                 .unwrap();
             runtime.block_on(async {
                 tokio::select! {
-                    _ = limiter.acquire(5_000, NORMAL) => panic!("it got them"),
+                    _ = limiter.acquire(tokens, NORMAL) => panic!("it got them"),
                     () = tokio::time::sleep(soon) => {}
                 }
             });
             return Instant::now();
         }
-        How::TaskTimesOut => futures_executor::block_on(limiter.acquire_until(5_000, NORMAL, soon)),
-        How::ThreadTimesOut => limiter.blocking_acquire_until(5_000, NORMAL, soon),
+        How::TaskTimesOut => {
+            futures_executor::block_on(limiter.acquire_until(tokens, NORMAL, soon))
+        }
+        How::ThreadTimesOut => limiter.blocking_acquire_until(tokens, NORMAL, soon),
     };
     assert_eq!(late, Err(AcquireError::TimedOut));
     Instant::now()
+}
+
+/// Two wait before or behind one that gives up. How long after that the last one was served.
+fn around(how: How, at: usize, tokens: u32, left: u32, other: bool) -> Duration {
+    let shared = Rated::new(1_000);
+    let own = shared.member();
+    let leaver = if other { shared.member() } else { own.clone() };
+    drain_to(&own, left);
+    let log = Log::new();
+    let small = [120, 10];
+    let gave_up = thread::scope(|scope| {
+        small[..at]
+            .iter()
+            .for_each(|tokens| log.queue(&own, *tokens, NORMAL, *tokens));
+        let leaver = scope.spawn(|| gives_up(&leaver, tokens, how));
+        until("it waits", || shared.info().queued[3] == at as u64 + 1);
+        small[at..]
+            .iter()
+            .for_each(|tokens| log.queue(&own, *tokens, NORMAL, *tokens));
+        leaver.join().unwrap()
+    });
+    let (first, _) = log.next();
+    let (second, done) = log.next();
+    assert_eq!([first, second], small);
+    own.blocking_drain();
+    let info = shared.info();
+    assert_eq!((info.queued, info.waiters), ([0; 7], 0));
+    assert_eq!((info.cancelled, info.forced), (1, 0));
+    done.saturating_duration_since(gave_up)
 }
 
 /// The head, one in the middle, the tail leaves: those behind it go on when their own tokens are there.
@@ -65,47 +96,34 @@ fn case_8_who_gives_up_leaves_nobody_asleep() {
         How::TaskTimesOut,
         How::ThreadTimesOut,
     ];
-    let (mut late, mut rounds) = (0, 0);
-    for how in hows {
-        for at in 0..3 {
-            for other in [false, true] {
-                let shared = Rated::new(1_000);
-                let own = shared.member();
-                let leaver = if other { shared.member() } else { own.clone() };
-                // As head it holds up those that have theirs; else they need 60 ms from now.
-                drain_to(&own, if at == 0 { 150 } else { 0 });
-                let log = Log::new();
-                let queue = |tokens| log.consume(&own, tokens, NORMAL, tokens).unwrap();
-                let queued = |count| {
-                    until("it waits", || shared.info().queued[3] == count);
-                };
-                let small = [50, 10];
-                small[..at]
-                    .iter()
-                    .for_each(|tokens| assert!(!queue(*tokens)));
-                let gave_up = thread::scope(|scope| {
-                    let leaver = scope.spawn(|| gives_up(&leaver, how));
-                    queued(at as u64 + 1);
-                    small[at..]
-                        .iter()
-                        .for_each(|tokens| assert!(!queue(*tokens)));
-                    leaver.join().unwrap()
-                });
-                let (first, _) = log.next();
-                let (second, done) = log.next();
-                assert_eq!([first, second], small, "{how:?} {at}");
-                let took = done.saturating_duration_since(gave_up);
-                // Neither by the guard nor by a watch.
-                assert!(took < Duration::from_millis(700), "{how:?} {at}: {took:?}");
-                late += u32::from(took > Duration::from_millis(100));
-                rounds += 1;
-                let info = shared.info();
-                assert_eq!((info.queued[3], info.waiters, info.cancelled), (0, 0, 1));
-                assert_eq!(info.forced, 0);
-            }
-        }
-    }
-    assert!(late * 4 <= rounds, "{late} of {rounds} were late");
+    let took: Vec<Duration> = thread::scope(|scope| {
+        let rounds = hows.map(|how| {
+            scope.spawn(move || {
+                let mut took = Vec::new();
+                // As head it holds up those that have theirs, or those who reckon with what it would take.
+                for (at, tokens, left) in
+                    [(0, 5_000, 150), (0, 900, 0), (1, 5_000, 0), (2, 5_000, 0)]
+                {
+                    took.extend([false, true].map(|other| around(how, at, tokens, left, other)));
+                }
+                took
+            })
+        });
+        rounds
+            .into_iter()
+            .flat_map(|rounds| rounds.join().unwrap())
+            .collect()
+    });
+    // Neither by the guard nor by a watch.
+    assert!(
+        took.iter().all(|took| *took < Duration::from_millis(700)),
+        "{took:?}"
+    );
+    let late = took
+        .iter()
+        .filter(|took| **took > Duration::from_millis(100))
+        .count();
+    assert!(late * 4 <= took.len(), "{took:?}");
 }
 
 /// Grants and cancels at random, by two members: nothing is lost, nobody is left.
