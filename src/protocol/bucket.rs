@@ -206,6 +206,10 @@ impl Bucket<'_> {
         self.hot.rate.put(rate as i32);
         let mut seen = self.hot.tokens.get();
         while seen > rate as i32 {
+            if super::mutant("set-cut") {
+                self.hot.tokens.put(rate as i32);
+                return;
+            }
             match self.hot.tokens.replace(seen, rate as i32) {
                 Ok(_) => return,
                 Err(now) => seen = now,

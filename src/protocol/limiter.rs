@@ -163,9 +163,14 @@ impl<'a> Gate<'a> {
             return Outlook::default();
         }
         // Before the line is read, which then has whoever reckoned without it.
-        self.bucket().refill(now); // pair: bucket-credit
+        if !super::mutant("refill-late") {
+            self.bucket().refill(now); // pair: bucket-credit
+        }
         let mut plan = |entries: &[Entry]| {
             let bucket = self.bucket();
+            if super::mutant("refill-late") {
+                bucket.refill(now);
+            }
             let progress = &self.cold.progress;
             plan(View {
                 entries,

@@ -139,6 +139,7 @@ impl Promise {
         Promise(match due {
             None => 0,
             Some(due) if due.saturating_sub(now) > Self::FAR_NS => 1,
+            Some(_) if super::mutant("promise-time") => 1,
             Some(due) => (due.div_ceil(Self::TICK_NS) as u32).max(2),
         })
     }
@@ -372,6 +373,9 @@ impl<'a> Line<'a> {
             return;
         };
         let its = place.owner.get() == owner.word();
+        if its && !self.by_member && super::mutant("vacate-first") {
+            let _ = place.owner.replace(owner.word(), 0);
+        }
         let ticket = place.ticket.get();
         if ticket != 0 && its {
             let _ = place.ticket.replace(ticket, 0);
@@ -392,6 +396,10 @@ impl<'a> Line<'a> {
     pub fn take_spot(&self, spots: std::ops::Range<u32>, owner: Owner) -> Option<u32> {
         spots.into_iter().find(|spot| {
             self.place(*spot, 0).is_some_and(|place| {
+                if super::mutant("spot-claim") && place.owner.peek() == 0 {
+                    place.owner.put(owner.word());
+                    return true;
+                }
                 place.owner.peek() == 0 && place.owner.replace(0, owner.word()).is_ok()
             })
         })

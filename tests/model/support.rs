@@ -324,8 +324,6 @@ impl World {
                 _ => self.advance(Some(member), ms),
             };
             let Some(drawn) = outlook.turn else {
-                let place = line.place(member, LANE).unwrap();
-                place.watching.put(u32::from(outlook.watches.is_some()));
                 return false;
             };
             let limits = Limits::read(&self.hot);

@@ -134,7 +134,7 @@ fn the_guard_lets_the_front_into_debt_after_exactly_a_second() {
     let late = NOW + GUARD_NS;
     desk.hot
         .stamp
-        .put(desk.hot.stamp.get() + (2 * SECOND / TICK_NS << 14)); // nothing comes in
+        .put(desk.hot.stamp.get() + ((2 * SECOND / TICK_NS) << 14)); // nothing comes in
     assert_eq!(desk.plan_at(&entries, late - 1).calls, []);
     assert_eq!(desk.plan_at(&entries, late).calls, [(0, true)]);
     // From when its lane got on last.
