@@ -195,13 +195,9 @@ impl Attachment {
         Ok(())
     }
 
-    /// After a look that brought no turn: says in the place whether it watches. How many stand before it, those behind a
-    /// called one counting as next: they watch too.
+    /// After a look that brought no turn: how many stand before it, those behind a called one counting as next: they watch
+    /// too.
     pub(crate) fn take_note(&self, waiter: &Waiter, outlook: Outlook) -> Later {
-        let line = self.views.line(waiter.post.gate);
-        if let Some(place) = line.place(self.spot(waiter), waiter.post.lane) {
-            place.watching.put(u32::from(outlook.watches.is_some()));
-        }
         if waiter.post.gate == Gate::Scheduler {
             self.bar_if_held_up(waiter, outlook);
         }
