@@ -46,7 +46,8 @@ impl Attachment {
         self.notice_damage();
         self.views.pressure(gate).checkpoint(clock::now());
         if near || self.nobody_looks() {
-            self.look(Scope::Front);
+            // Where nobody watched, more than the first two may be dead.
+            self.look(if near { Scope::Front } else { Scope::Concerned });
             // Held back by a target with nothing running, no release will ever draw for it.
             if gate == Gate::Scheduler && self.hot().running.get() <= 0 {
                 self.advance_slots(None, Some(self.draw()));
