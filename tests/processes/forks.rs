@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const NORMAL: Priority = Priority::Normal;
 
 /// Runs `inside` in a forked child, which ends without running anything else. The child's pid.
-fn fork(inside: impl FnOnce() -> u8) -> i32 {
+pub fn fork(inside: impl FnOnce() -> u8) -> i32 {
     // SAFETY: the child runs only `inside`, which the tests keep to our library, memory and writes to a descriptor, and
     // ends by _exit; the allocator and our library have fork handlers of their own.
     let pid = unsafe { libc::fork() };
@@ -27,7 +27,7 @@ fn fork(inside: impl FnOnce() -> u8) -> i32 {
 }
 
 /// Waits for a forked child: its exit code, or 256 and more if a signal ended it, or nothing if it hangs.
-fn reap(pid: i32, time: Duration) -> Option<i32> {
+pub fn reap(pid: i32, time: Duration) -> Option<i32> {
     let begun = Instant::now();
     loop {
         let mut status = 0;

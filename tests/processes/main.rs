@@ -14,6 +14,7 @@ mod order;
 mod pacer;
 mod puppet;
 mod review;
+mod tokens;
 mod traced;
 mod wakes;
 
@@ -38,5 +39,8 @@ fn child() {
         ("caller", pacer::caller),
         ("pacing", pacer::pacing),
         ("hasty", pacer::hasty),
+        ("tap", tokens::play),
+        ("drip", tokens::drip),
+        ("fork_tokens", tokens::fork_tokens),
     ]);
 }

@@ -6,7 +6,7 @@ use shmsched::{AcquireError, Priority, Segment};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn strace_works() -> bool {
+pub fn strace_works() -> bool {
     let tried = Command::new("strace")
         .args(["-f", "-o", "/dev/null", "-e", "trace=futex", "true"])
         .stdout(Stdio::null())

@@ -1,0 +1,1077 @@
+//! The Limiter between processes: one bucket, one line, whoever dies, stops or forks.
+//!
+//! Tokens are counted by who was given them, in the test's own tally, and held against the clock: what was taken and what
+//! is left must be what the time since the bucket was drained earned, to a tick of its stamp.
+#![allow(unsafe_code)]
+
+use crate::forks::{fork, reap};
+use crate::support::{
+    Args, Chance, Child, LONG, Scene, figure, hear, heard_by, now, say, skipped, until, within,
+};
+use crate::traced::strace_works;
+use shmsched::{
+    AcquireError, Changes, Limiter, LimiterInfo, Location, Observer, OpenOptions, PlaceState,
+    Priority, Segment, Settings, TryAcquireError, TryStartError,
+};
+use std::collections::HashMap;
+use std::future::Future;
+use std::os::unix::fs::FileExt;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+const MS: u64 = 1_000_000;
+const NORMAL: Priority = Priority::Normal;
+
+fn priority(index: &str) -> Priority {
+    Priority::from_index(index.parse().unwrap()).unwrap()
+}
+
+/// Role: PATH [survive]. Does what the test says, line by line.
+///
+/// | line | answer | later |
+/// |---|---|---|
+/// | `wait ID P N` or `task ID P N` | `= on` | `got ID NS` or `failed ID WHY` |
+/// | `start ID` or `start_task ID`, at the Pacer | `= on` | the same |
+/// | `cancel ID` (a task) | `= off` | |
+/// | `try N UNTIL`: as fast as it can, until then | `= TOKENS` | |
+/// | `block THREADS P N UNTIL`: each thread again and again | `= TOKENS` | |
+/// | `restless N US UNTIL`: the same, giving up after US each time | `= TOKENS` | |
+pub fn play(args: &Args) {
+    let options = OpenOptions::new().survive_truncation(args.text(1) == "survive");
+    let segment = Segment::open_with(&args.location(), &options).unwrap();
+    let limiter = segment.limiter().unwrap();
+    let pacer = segment.pacer().ok();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut tasks = HashMap::<String, tokio::task::JoinHandle<()>>::new();
+    fn tell<E: std::fmt::Debug>(id: &str, result: Result<(), E>) {
+        match result {
+            Ok(()) => say(format!("got {id} {}", now())),
+            Err(error) => say(format!("failed {id} {error:?}")),
+        }
+    }
+    say("attached");
+    loop {
+        let line = hear();
+        let words: Vec<&str> = line.split(' ').collect();
+        let id = words.get(1).copied().unwrap_or_default().to_owned();
+        let limiter = limiter.clone();
+        let pacer = pacer.clone();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        match words[..] {
+            ["wait", _, p, n] => {
+                let (p, n) = (priority(p), n.parse().unwrap());
+                std::thread::spawn(move || tell(&id, limiter.blocking_acquire(n, p)));
+                say("= on");
+            }
+            ["task", _, p, n] => {
+                let (p, n, key) = (priority(p), n.parse().unwrap(), id.clone());
+                let task = runtime.spawn(async move { tell(&id, limiter.acquire(n, p).await) });
+                tasks.insert(key, task);
+                say("= on");
+            }
+            ["start", _] => {
+                std::thread::spawn(move || tell(&id, pacer.unwrap().blocking_start()));
+                say("= on");
+            }
+            ["start_task", _] => {
+                runtime.spawn(async move { tell(&id, pacer.unwrap().start().await) });
+                say("= on");
+            }
+            ["cancel", _] => {
+                let task = tasks.remove(&id).unwrap();
+                task.abort();
+                let _ = runtime.block_on(task);
+                say("= off");
+            }
+            ["try", n, _] => {
+                let (n, end) = (n.parse().unwrap(), number(2));
+                let mut taken = 0u64;
+                while now() < end {
+                    match limiter.try_consume(n) {
+                        Ok(()) => taken += u64::from(n),
+                        Err(TryAcquireError::NoTokens) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                say(format!("= {taken}"));
+            }
+            ["block", _, p, n, _] => {
+                let (threads, p, n, end) = (number(1), priority(p), n.parse().unwrap(), number(4));
+                let limiter = &limiter;
+                let taken: u64 = std::thread::scope(|scope| {
+                    let threads: Vec<_> = (0..threads)
+                        .map(|_| scope.spawn(move || block(limiter, n, p, end)))
+                        .collect();
+                    threads.into_iter().map(|t| t.join().unwrap()).sum()
+                });
+                say(format!("= {taken}"));
+            }
+            ["restless", n, _, _] => {
+                let (n, wait, end) = (n.parse().unwrap(), number(2), number(3));
+                let mut taken = 0u64;
+                while now() < end {
+                    let wait = Duration::from_micros(wait);
+                    match limiter.blocking_acquire_until(n, NORMAL, wait) {
+                        Ok(()) => taken += u64::from(n),
+                        Err(AcquireError::TimedOut) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                say(format!("= {taken}"));
+            }
+            ["leave"] => return,
+            _ => panic!("what is {line:?}?"),
+        }
+    }
+}
+
+/// Takes `n` again and again until then: how many in all.
+fn block(limiter: &Limiter, n: u32, priority: Priority, end: u64) -> u64 {
+    let mut taken = 0;
+    loop {
+        let left = end.saturating_sub(now());
+        match limiter.blocking_acquire_until(n, priority, Duration::from_nanos(left)) {
+            Ok(()) if left == 0 => return taken + u64::from(n),
+            Ok(()) => taken += u64::from(n),
+            Err(AcquireError::TimedOut) => return taken,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The test's end of such a child.
+struct Tap(Child);
+
+impl Tap {
+    fn under(wrapper: &[&str], location: &Location, how: &str) -> Tap {
+        let path = location.path();
+        let args = [&*path.to_string_lossy(), how];
+        let mut child = Child::start_under(wrapper, "tap", &args);
+        child.expect("attached");
+        Tap(child)
+    }
+
+    /// Several, started together.
+    fn several(location: &Location, how: &str, n: usize) -> Vec<Tap> {
+        let path = location.path();
+        let args = [&*path.to_string_lossy(), how];
+        let mut taps: Vec<Tap> = (0..n).map(|_| Tap(Child::start("tap", &args))).collect();
+        for tap in &mut taps {
+            tap.0.expect("attached");
+        }
+        taps
+    }
+
+    #[track_caller]
+    fn begin(&mut self, line: &str) {
+        self.0.tell(line);
+        assert_eq!(self.0.expect("="), "on");
+    }
+
+    /// What it took, of an earlier line.
+    #[track_caller]
+    fn taken(&mut self) -> u64 {
+        self.0.expect("=").parse().unwrap()
+    }
+
+    #[track_caller]
+    fn got(&mut self, id: &str) -> u64 {
+        self.0.expect(&format!("got {id}")).parse().unwrap()
+    }
+}
+
+fn info(location: &Location) -> LimiterInfo {
+    let snapshot = Observer::open(location).unwrap().snapshot().unwrap();
+    snapshot.limiter.expect("a limiter")
+}
+
+fn queued(location: &Location) -> u64 {
+    info(location).queued.iter().sum()
+}
+
+#[track_caller]
+fn in_line(location: &Location, n: u64) {
+    until(LONG, "in line", || queued(location) == n);
+}
+
+/// A segment's bucket, and when it was last empty.
+struct Bucket {
+    location: Location,
+    segment: Segment,
+    limiter: Limiter,
+    rate: u32,
+    /// It was empty, less the debt, between these, ns.
+    empty: (u64, u64),
+    debt: i64,
+}
+
+impl Bucket {
+    fn of(scene: &Scene, settings: &Settings) -> Bucket {
+        let location = scene.segment_of("S", settings);
+        let segment = Segment::open(&location).unwrap();
+        let limiter = segment.limiter().unwrap();
+        Bucket {
+            rate: limiter.tokens_per_second(),
+            location,
+            segment,
+            limiter,
+            empty: (0, 0),
+            debt: 0,
+        }
+    }
+
+    fn new(scene: &Scene, rate: u32) -> Bucket {
+        Bucket::of(scene, &Settings::new().rate(rate).members(64))
+    }
+
+    /// One that refills so slowly, and is so deep in debt, that not even who has waited a second gets on: `tokens` from
+    /// 3 on wait for `tokens` - 2 seconds.
+    fn bottomless(scene: &Scene, settings: Settings) -> Bucket {
+        let mut bucket = Bucket::of(scene, &settings.rate(1));
+        bucket.indebt(i32::MAX as u32 - 1);
+        bucket
+    }
+
+    /// Takes all there is, from now on.
+    fn empty(&mut self) {
+        until(LONG, "no debt", || info(&self.location).tokens >= 0);
+        let there = info(&self.location).tokens as u32;
+        self.limiter.try_consume(there).expect("nobody else takes");
+        let from = now();
+        let left = info(&self.location).tokens;
+        self.empty = (from, now());
+        self.debt = -i64::from(left);
+    }
+
+    /// Takes all there is and so many more, from now on.
+    #[track_caller]
+    fn indebt(&mut self, debt: u32) {
+        until(LONG, "full", || {
+            info(&self.location).tokens == self.rate as i32
+        });
+        let from = now();
+        let all = self.rate + debt;
+        self.limiter.blocking_acquire(all, NORMAL).unwrap();
+        self.empty = (from, now());
+        self.debt = i64::from(debt);
+    }
+
+    /// When so many tokens will have come since it was empty, debt paid.
+    fn due(&self, tokens: u32) -> u64 {
+        let tokens = self.debt + i64::from(tokens);
+        self.empty.0 + tokens as u64 * 1_000_000_000 / u64::from(self.rate)
+    }
+
+    /// What was taken since and what is there now make up what was earned. `lost`: what may have died with those who had
+    /// claimed it.
+    #[track_caller]
+    fn balances(&self, taken: u64, lost: u64) {
+        let from = now();
+        let left = i64::from(info(&self.location).tokens);
+        let to = now();
+        let sum = taken as i64 + left + self.debt;
+        let earned = |ns: u64| (u128::from(ns) * u128::from(self.rate) / 1_000_000_000) as i64;
+        // A tick of the stamp at each end.
+        let slack = 2 + i64::from(self.rate) / 5_000;
+        let least = earned(from - self.empty.1) - slack - lost as i64;
+        let most = earned(to - self.empty.0) + slack;
+        assert!(
+            (least..=most).contains(&sum),
+            "{taken} taken, {left} left, {} owed before: {sum}, but {least} to {most} were earned",
+            self.debt
+        );
+    }
+
+    /// Nobody waits, nothing was miscounted, and the idle bucket fills to the brim and no further. Then it is empty.
+    #[track_caller]
+    fn comes_to_rest(&mut self) {
+        within(Duration::from_secs(8), || {
+            let seen = info(&self.location);
+            let ended = seen.completed + seen.cancelled + seen.lost;
+            let full = seen.tokens == self.rate as i32;
+            match full && seen.queued == [0; 7] && seen.waiters == 0 && seen.deferred == ended {
+                true => Ok(()),
+                false => Err(format!("{seen:#?}")),
+            }
+        });
+        let from = now();
+        self.limiter
+            .try_consume(self.rate)
+            .expect("all of a full bucket, with nobody in line");
+        let more = self.limiter.try_consume(self.rate / 2 + 1);
+        assert_eq!(more, Err(TryAcquireError::NoTokens), "more than full");
+        self.empty = (from, now());
+        self.debt = 0;
+    }
+}
+
+/// In so many ns from now.
+fn after(time: Duration) -> u64 {
+    now() + time.as_nanos() as u64
+}
+
+// How much, and to whom.
+
+/// All processes do that until then: how much each took, which with what is left must be what the time earned.
+#[track_caller]
+fn all_do(bucket: &mut Bucket, taps: &mut [Tap], line: &str, time: Duration) -> Vec<u64> {
+    bucket.empty();
+    let end = after(time);
+    for tap in taps.iter_mut() {
+        tap.0.tell(&format!("{line} {end}"));
+    }
+    let taken: Vec<u64> = taps.iter_mut().map(Tap::taken).collect();
+    let sum = taken.iter().sum();
+    bucket.balances(sum, 0);
+    let earned = time.as_secs_f64() * f64::from(bucket.rate);
+    figure!("{line}: {sum} of {earned} by {}", taps.len());
+    assert!(sum as f64 >= earned * 0.95, "{line}: {sum} of {earned}");
+    taken
+}
+
+fn one_bucket_for_all(time: Duration) {
+    let scene = Scene::alone();
+    let mut bucket = Bucket::new(&scene, 50_000);
+    let mut taps = Tap::several(&bucket.location, "", 16);
+    for line in ["try 1", "block 1 3 37"] {
+        all_do(&mut bucket, &mut taps, line, time);
+    }
+    bucket.comes_to_rest();
+}
+
+#[test]
+fn case_12_one_bucket_for_all() {
+    one_bucket_for_all(Duration::from_millis(1_500));
+}
+
+#[test]
+#[ignore = "for scripts/stress: ten seconds each"]
+fn stress_case_12_one_bucket_for_all() {
+    one_bucket_for_all(Duration::from_secs(10));
+}
+
+#[test]
+fn case_56_however_the_load_is_spread() {
+    let scene = Scene::new();
+    let mut bucket = Bucket::new(&scene, 20_000);
+    for (processes, threads) in [(1, 8), (8, 1), (4, 2)] {
+        let mut taps = Tap::several(&bucket.location, "", processes);
+        let line = format!("block {threads} 3 50");
+        let time = Duration::from_millis(700);
+        all_do(&mut bucket, &mut taps, &line, time);
+    }
+    bucket.comes_to_rest();
+}
+
+/// Each has a share, whoever has more threads.
+#[test]
+fn case_27_processes_that_block_get_equal_shares() {
+    let scene = Scene::alone();
+    let mut bucket = Bucket::new(&scene, 4_000);
+    let mut taps = Tap::several(&bucket.location, "", 4);
+    for threads in [[1, 1, 1, 1], [1, 2, 4, 8]] {
+        bucket.empty();
+        let end = after(Duration::from_millis(1_400));
+        for (tap, threads) in taps.iter_mut().zip(threads) {
+            tap.0.tell(&format!("block {threads} 3 20 {end}"));
+        }
+        let taken: Vec<u64> = taps.iter_mut().map(Tap::taken).collect();
+        let sum: u64 = taken.iter().sum();
+        bucket.balances(sum, 0);
+        figure!("{threads:?} threads: {taken:?}");
+        let fair = sum as f64 / 4.0;
+        let equal = |taken: &u64| (*taken as f64 - fair).abs() <= fair * 0.15;
+        assert!(taken.iter().all(equal), "{taken:?}");
+    }
+    bucket.comes_to_rest();
+}
+
+#[test]
+fn case_27_who_asks_more_often_gets_no_more() {
+    let scene = Scene::alone();
+    let mut bucket = Bucket::new(&scene, 4_000);
+    let mut taps = Tap::several(&bucket.location, "", 4);
+    let lines = ["block 1 3 20", "block 1 3 20", "try 20", "restless 20 500"];
+    bucket.empty();
+    let end = after(Duration::from_millis(1_500));
+    for (tap, line) in taps.iter_mut().zip(lines) {
+        tap.0.tell(&format!("{line} {end}"));
+    }
+    let taken: Vec<u64> = taps.iter_mut().map(Tap::taken).collect();
+    let sum: u64 = taken.iter().sum();
+    bucket.balances(sum, 0);
+    figure!("{lines:?} took {taken:?}");
+    let fair = sum / 4;
+    assert!(taken[0].min(taken[1]) >= fair, "{taken:?}");
+    assert!(taken[2].max(taken[3]) <= fair, "{taken:?}");
+}
+
+/// Puts processes in line one after the other, before the first tokens come: `ask` says what each asks for. Then gives
+/// back the taps, all asking "w". Once more if the machine was too slow for that.
+fn line_up(bucket: &mut Bucket, n: usize, debt: u32, ask: impl Fn(usize) -> String) -> Vec<Tap> {
+    for _ in 0..5 {
+        let mut taps = Tap::several(&bucket.location, "", n);
+        bucket.indebt(debt);
+        for (at, tap) in taps.iter_mut().enumerate() {
+            tap.begin(&ask(at));
+            in_line(&bucket.location, at as u64 + 1);
+        }
+        if now() + 100 * MS < bucket.due(0) {
+            return taps;
+        }
+        drop(taps);
+        bucket.segment.look();
+        in_line(&bucket.location, 0);
+    }
+    panic!("too slow");
+}
+
+fn kind(at: usize) -> &'static str {
+    ["wait", "task"][at % 2]
+}
+
+/// That each got its tokens when they came and not long after, so that nobody was passed.
+#[track_caller]
+fn each_when_due(bucket: &Bucket, amount: u32, times: &[u64]) {
+    for (at, time) in (1..).zip(times) {
+        let late = *time as i64 - bucket.due(amount * at) as i64;
+        let late = late / MS as i64;
+        assert!((-2..90).contains(&late), "number {at} {late} ms late");
+    }
+}
+
+#[test]
+fn arrivals_are_served_in_order_over_processes() {
+    let scene = Scene::alone();
+    let mut bucket = Bucket::new(&scene, 1_000);
+    let ask = |at| format!("{} w 3 100", kind(at));
+    let mut taps = line_up(&mut bucket, 5, 400, ask);
+    let times: Vec<u64> = taps.iter_mut().map(|tap| tap.got("w")).collect();
+    each_when_due(&bucket, 100, &times);
+    bucket.balances(500, 0);
+}
+
+/// Each of them is the front of its priority, which must not keep it from hearing that it is nearer now.
+#[test]
+fn the_most_urgent_comes_first_over_processes() {
+    let scene = Scene::alone();
+    let mut bucket = Bucket::new(&scene, 1_000);
+    for least_urgent_arrives_first in [true, false] {
+        let lane = |at: usize| match least_urgent_arrives_first {
+            true => at + 1,
+            false => 5 - at,
+        };
+        let ask = |at| format!("{} w {} 100", kind(at), lane(at));
+        let mut taps = line_up(&mut bucket, 5, 400, ask);
+        if least_urgent_arrives_first {
+            taps.reverse();
+        }
+        let times: Vec<u64> = taps.iter_mut().map(|tap| tap.got("w")).collect();
+        each_when_due(&bucket, 100, &times);
+        bucket.balances(500, 0);
+    }
+}
+
+/// Whoever cancels the head of the line, by whatever end: those behind it get on when they can.
+#[test]
+fn case_08_who_stands_behind_one_that_gives_up_gets_on() {
+    let scene = Scene::new();
+    let mut bucket = Bucket::new(&scene, 1_000);
+    let mut delays = Vec::new();
+    for end in ["cancel", "leave"] {
+        // The head wants more than there will be for long, the next what there is soon.
+        let ask = |at: usize| ["task w 3 900", "wait w 3 10"][at].to_owned();
+        let mut taps = line_up(&mut bucket, 2, 200, ask);
+        until(LONG, "enough for the second", || {
+            info(&bucket.location).tokens >= 20
+        });
+        let ended = now();
+        match end {
+            "leave" => taps[0].0.tell("leave"),
+            _ => taps[0].0.tell("cancel w"),
+        }
+        delays.push(Duration::from_nanos(taps[1].got("w").saturating_sub(ended)));
+    }
+    figure!("got on after {delays:?}");
+    let soon = |delay: &Duration| *delay < Duration::from_millis(300);
+    assert!(delays.iter().all(soon), "{delays:?}");
+    bucket.comes_to_rest();
+}
+
+/// A big request of low priority beside endless traffic of high priority goes into debt after a second; one a second and
+/// priority, whoever asks.
+#[test]
+fn nobody_starves_and_one_a_second_is_forced() {
+    let scene = Scene::alone();
+    let mut bucket = Bucket::new(&scene, 2_000);
+    let mut high = Tap::several(&bucket.location, "", 3);
+    let mut low = Tap::several(&bucket.location, "", 2);
+    bucket.empty();
+    let end = after(Duration::from_millis(3_200));
+    for tap in &mut high {
+        tap.0.tell(&format!("block 2 4 10 {end}"));
+    }
+    until(LONG, "busy", || info(&bucket.location).consumed > 2_100);
+    let asked = now();
+    // Two processes, two each, at two priorities.
+    for id in ["a", "b"] {
+        for (at, tap) in low.iter_mut().enumerate() {
+            tap.begin(&format!("{} {id}0 0 400", kind(at)));
+            tap.begin(&format!("{} {id}1 1 300", kind(at)));
+        }
+    }
+    let mut lanes = [0, 1].map(|lane| {
+        let mut times = Vec::new();
+        for id in ["a", "b"] {
+            for tap in &mut low {
+                // Of four, two come within the time.
+                let id = format!("got {id}{lane}");
+                let left = Duration::from_nanos((asked + 2_600 * MS).saturating_sub(now()));
+                let got = tap.0.expect_within(&id, left);
+                times.extend(got.map(|got| (got.parse::<u64>().unwrap() - asked) / MS));
+            }
+        }
+        times
+    });
+    let seen = info(&bucket.location);
+    for times in &mut lanes {
+        times.sort_unstable();
+        times.retain(|ms| *ms < 2_600);
+        figure!("forced after {times:?} ms");
+        assert_eq!(times.len(), 2, "{times:?}");
+        for (at, ms) in (1..).zip(times) {
+            assert!(
+                (1_000 * at - 5..1_000 * at + 300 + 100 * at).contains(ms),
+                "{ms}"
+            );
+        }
+    }
+    assert!(seen.forced >= 4, "{seen:?}");
+    let most_in_debt = -(400 + 300 + 60);
+    assert!(seen.tokens > most_in_debt, "{seen:?}");
+    let _: u64 = high.iter_mut().map(Tap::taken).sum();
+    drop((high, low));
+    bucket.segment.look();
+    bucket.comes_to_rest();
+}
+
+// Who is stopped, and who dies.
+
+#[test]
+fn a_stopped_waiter_is_passed_over_and_keeps_its_place() {
+    let scene = Scene::alone();
+    let mut bucket = Bucket::new(&scene, 1_000);
+    // More than the bucket holds for the first two at once.
+    let amounts = [600, 600, 900];
+    let ask = |at: usize| format!("wait w 3 {}", amounts[at]);
+    for _ in 0..4 {
+        let mut taps = line_up(&mut bucket, 3, 200, ask);
+        taps[0].0.stop();
+        let due = bucket.due(600);
+        let passed = Duration::from_nanos(taps[1].got("w") - due);
+        figure!("passed over after {passed:?}");
+        assert!(passed >= Duration::from_millis(200), "too soon: {passed:?}");
+        assert!(passed < Duration::from_millis(1_300), "{passed:?}");
+        let again = passed > Duration::from_millis(550);
+        let snapshot = Observer::open(&bucket.location)
+            .unwrap()
+            .snapshot()
+            .unwrap();
+        let mut places = snapshot.members.iter().flat_map(|m| &m.waiting);
+        let first = places.find(|place| place.position == 1).unwrap();
+        assert_eq!((first.state, first.amount), (PlaceState::Lapsed, 600));
+        // The third lacks tokens still: awake, the first goes before it.
+        taps[0].0.go_on();
+        let (first, third) = (taps[0].got("w"), taps[2].got("w"));
+        bucket.balances(2_100, 0);
+        if again {
+            // The second was busy elsewhere for 10 ms when its turn came, and was passed over too.
+            continue;
+        }
+        assert!(first < third, "{} ms after the third", (first - third) / MS);
+        return;
+    }
+    panic!("none was passed over in time");
+}
+
+#[test]
+fn case_08_a_killed_front_and_a_killed_second() {
+    let scene = Scene::new();
+    let mut bucket = Bucket::new(&scene, 2_000);
+    let mut delays = Vec::new();
+    for (dead, next) in [(0, 1), (1, 2)] {
+        // More than the bucket holds for two at once: nobody gets on beside a dead one.
+        let ask = |at| format!("{} w 3 1200", kind(at));
+        let mut taps = line_up(&mut bucket, 3, 400, ask);
+        taps[dead].0.kill();
+        let due = bucket.due(1_200 * next as u32);
+        for (at, tap) in taps.iter_mut().enumerate().filter(|(at, _)| *at != dead) {
+            let got = tap.got("w");
+            if at == next {
+                delays.push(Duration::from_nanos(got.saturating_sub(due)));
+            }
+        }
+        bucket.balances(2_400, 0);
+    }
+    figure!("served after {delays:?}");
+    let soon = |delay: &Duration| *delay < Duration::from_millis(1_300);
+    assert!(delays.iter().all(soon), "{delays:?}");
+    assert_eq!(info(&bucket.location).lost, 2);
+    bucket.comes_to_rest();
+}
+
+/// Who watches is dead, and so is everybody else before the last, who finds out when it looks up by itself.
+#[test]
+fn case_08_everybody_is_killed_but_the_last() {
+    let scene = Scene::new();
+    let mut bucket = Bucket::new(&scene, 1_000);
+    let ask = |at| format!("{} w 3 600", kind(at));
+    let mut taps = line_up(&mut bucket, 13, 800, ask);
+    let last = taps.pop().unwrap();
+    taps.iter_mut().for_each(|tap| tap.0.kill_only());
+    drop(taps);
+    let dead = now();
+    let mut taps = [last];
+    let took = Duration::from_nanos(taps[0].got("w") - dead);
+    figure!("the last of 13 was served after {took:?}");
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    assert_eq!(info(&bucket.location).lost, 12);
+    bucket.comes_to_rest();
+}
+
+/// Role: PATH TALLY INDEX. Takes by every way in, as fast as it can, and notes what it was given; until it is told.
+pub fn drip(args: &Args) {
+    let segment = Segment::open(&args.location()).unwrap();
+    let limiter = segment.limiter().unwrap();
+    let tally = std::fs::OpenOptions::new()
+        .write(true)
+        .open(args.text(1))
+        .unwrap();
+    let index = args.number(2);
+    let mut chance = Chance::seeded(index + 1);
+    let mut taken = 0u64;
+    say("dripping");
+    while heard_by(Duration::ZERO).is_none() {
+        let n = [1, 1, 37, 400][chance.below(4) as usize];
+        let priority = Priority::from_index(chance.below(7) as usize).unwrap();
+        let wait = Duration::from_micros(chance.below(3_000));
+        let got = match chance.below(5) {
+            0 => limiter.try_consume(n).is_ok(),
+            1 => limiter.blocking_acquire(n, priority).is_ok(),
+            2 => limiter.blocking_acquire_until(n, priority, wait).is_ok(),
+            3 => futures_executor::block_on(limiter.acquire_until(n, priority, wait)).is_ok(),
+            _ => {
+                let mut call = pin!(limiter.acquire(n, priority));
+                let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                polled == Poll::Ready(Ok(()))
+            }
+        };
+        if got {
+            taken += u64::from(n);
+            tally.write_all_at(&taken.to_le_bytes(), index * 8).unwrap();
+        }
+    }
+}
+
+/// Processes are killed at random while all of them take: after each the bucket is usable, and at the end every token is
+/// accounted for, but what died with who had just claimed or been given it.
+fn storm(rounds: u64, processes: usize) {
+    let scene = Scene::new();
+    let mut bucket = Bucket::new(&scene, 50_000);
+    let tally = scene.path("tally");
+    std::fs::write(&tally, []).unwrap();
+    let mut chance = Chance::new();
+    let mut index = 0u64;
+    let mut start = |location: &Location| {
+        let (path, tally) = (location.path(), tally.to_string_lossy());
+        let args = [&*path.to_string_lossy(), &*tally, &index.to_string()];
+        index += 1;
+        Child::start("drip", &args)
+    };
+    let mut workers: Vec<_> = (0..processes).map(|_| start(&bucket.location)).collect();
+    for worker in &mut workers {
+        worker.expect("dripping");
+    }
+    // From here on there is no moment at which it could be full.
+    until(LONG, "used up", || info(&bucket.location).tokens < 10_000);
+    let sum = || -> u64 {
+        let bytes = std::fs::read(&tally).unwrap();
+        let counts = bytes.chunks_exact(8);
+        counts
+            .map(|c| u64::from_le_bytes(c.try_into().unwrap()))
+            .sum()
+    };
+    let (from, before, there) = (now(), sum(), info(&bucket.location).tokens);
+    let (mut kills, mut own, mut worst) = (0, 0, Duration::ZERO);
+    for _ in 0..rounds {
+        for _ in 0..4 {
+            std::thread::sleep(Duration::from_micros(chance.below(20_000)));
+            let at = chance.below(processes as u64) as usize;
+            workers[at].kill();
+            workers[at] = start(&bucket.location);
+            kills += 1;
+        }
+        let begun = Instant::now();
+        let wait = Duration::from_secs(5);
+        let got = bucket
+            .limiter
+            .blocking_acquire_until(1, Priority::High, wait);
+        got.expect("usable after the kills");
+        own += 1;
+        worst = worst.max(begun.elapsed());
+    }
+    let (to, after, left) = (now(), sum(), info(&bucket.location).tokens);
+    let taken = (after - before + own) as i64 + i64::from(left) - i64::from(there);
+    let earned = (u128::from(to - from) * 50_000 / 1_000_000_000) as i64;
+    figure!("{kills} kills: {taken} of {earned}, usable after {worst:?} at worst");
+    // Read while they go on: what 16 processes may take between two readings.
+    let noise = 16 * 400 + 5_000;
+    assert!(taken <= earned + noise, "{taken} of {earned}");
+    assert!(
+        taken >= earned * 95 / 100 - noise - kills * 400,
+        "{taken} of {earned}"
+    );
+    assert!(worst < Duration::from_secs(2), "{worst:?}");
+    for worker in &mut workers {
+        worker.tell("stop");
+    }
+    workers.iter_mut().for_each(Child::finish);
+    drop(workers);
+    bucket.segment.look();
+    bucket.comes_to_rest();
+}
+
+#[test]
+fn case_12_a_storm_of_kills() {
+    storm(8, 8);
+}
+
+#[test]
+#[ignore = "for scripts/stress: 16 processes, 150 rounds"]
+fn stress_case_12_a_storm_of_kills() {
+    storm(150, 16);
+}
+
+// What changes while they wait.
+
+#[test]
+fn who_waits_notices_another_rate_at_once() {
+    let scene = Scene::new();
+    let mut bucket = Bucket::new(&scene, 100);
+    // Due in 1.2 s and later.
+    let ask = |at| format!("{} w 3 80", kind(at));
+    let mut taps = line_up(&mut bucket, 3, 40, ask);
+    let set = now();
+    bucket.segment.set(&Changes::new().rate(5_000)).unwrap();
+    let delays: Vec<_> = taps
+        .iter_mut()
+        .map(|tap| Duration::from_nanos(tap.got("w").saturating_sub(set)))
+        .collect();
+    figure!("a higher rate: served after {delays:?}");
+    assert!(
+        delays
+            .iter()
+            .all(|delay| *delay < Duration::from_millis(400)),
+        "{delays:?}"
+    );
+    drop(taps);
+    // Due in 0.5 s, which becomes 1 s or so.
+    bucket.segment.set(&Changes::new().rate(1_000)).unwrap();
+    bucket.rate = 1_000;
+    let ask = |at| format!("{} w 3 200", kind(at));
+    let mut taps = line_up(&mut bucket, 1, 300, ask);
+    let (set, due) = (now(), bucket.due(200));
+    bucket.segment.set(&Changes::new().rate(500)).unwrap();
+    // Half as fast for the time that was left.
+    let due = set + (due - set) * 2;
+    let got = taps[0].got("w");
+    figure!(
+        "a lower rate: {} ms after it was due",
+        (got as i64 - due as i64) / MS as i64
+    );
+    assert!(got + 5 * MS >= due.min(set + 900 * MS), "too early");
+    assert!(got < due + 500 * MS, "too late");
+    // What the bucket held before and what it may hold now.
+    bucket.rate = 500;
+    bucket.comes_to_rest();
+}
+
+/// Deep in debt, with an interval of an hour: whoever waits there does so until something happens to the segment.
+fn stuck(scene: &Scene, how: &str) -> (Bucket, Vec<Tap>) {
+    let settings = Settings::new()
+        .interval(Duration::from_secs(3_600))
+        .members(64);
+    let bucket = Bucket::bottomless(scene, settings);
+    bucket.segment.pacer().unwrap().try_start().unwrap();
+    let mut taps = Tap::several(&bucket.location, how, 3);
+    for tap in &mut taps {
+        for line in [
+            "wait a 3 1000",
+            "wait b 3 1000",
+            "task c 5 1000",
+            "start d",
+            "start_task e",
+        ] {
+            tap.begin(line);
+        }
+    }
+    until(LONG, "all in line", || {
+        let snapshot = Observer::open(&bucket.location)
+            .unwrap()
+            .snapshot()
+            .unwrap();
+        snapshot.limiter.unwrap().queued.iter().sum::<u64>() == 9
+            && snapshot.pacer.unwrap().waiting == 6
+    });
+    (bucket, taps)
+}
+
+/// Every wait of theirs ends with that error: after how long the last one did.
+#[track_caller]
+fn all_fail(taps: &mut [Tap], tokens: &str, starts: &str) -> Duration {
+    let begun = Instant::now();
+    for tap in taps {
+        for (ids, why) in [
+            (["a", "b", "c"].as_slice(), tokens),
+            (["d", "e"].as_slice(), starts),
+        ] {
+            for id in ids {
+                assert_eq!(tap.0.expect(&format!("failed {id}")), why);
+            }
+        }
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn a_retired_segment_ends_every_wait_at_once() {
+    let scene = Scene::new();
+    let (bucket, mut taps) = stuck(&scene, "");
+    Segment::remove(&bucket.location, true).unwrap();
+    let took = all_fail(&mut taps, "Retired", "Failed(Retired)");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let why = AcquireError::Retired;
+    assert_eq!(bucket.limiter.try_consume(1), Err(why.clone().into()));
+    let pacer = bucket.segment.pacer().unwrap();
+    assert_eq!(pacer.try_start(), Err(TryStartError::Failed(why)));
+    for tap in &mut taps {
+        tap.0.tell("leave");
+        tap.0.finish();
+    }
+}
+
+#[test]
+fn an_unlinked_file_is_noticed_by_who_waits() {
+    let scene = Scene::new();
+    let (bucket, mut taps) = stuck(&scene, "");
+    std::fs::remove_file(bucket.location.path()).unwrap();
+    let took = all_fail(&mut taps, "Gone", "Failed(Gone)");
+    figure!("noticed after {took:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    until(Duration::from_secs(2), "noticed by who takes", || {
+        bucket.limiter.try_consume(1) == Err(AcquireError::Gone.into())
+    });
+}
+
+#[test]
+fn case_40_waiters_of_a_cut_file_end() {
+    let scene = Scene::new();
+    let (bucket, mut taps) = stuck(&scene, "survive");
+    let path = bucket.location.path();
+    // Nobody here touches it any more.
+    std::mem::forget(bucket);
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(0).unwrap();
+    let took = all_fail(&mut taps, "Lost", "Failed(Lost)");
+    figure!("noticed after {took:?}");
+    // The two that watch within a second, the third when it looks up: no bell can be rung any more.
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+/// Role: PATH. With waiters of all kinds in its queue a process forks: the child is told so, and can open afresh.
+pub fn fork_tokens(args: &Args) {
+    let location = args.location();
+    let segment = Segment::open(&location).unwrap();
+    let limiter = segment.limiter().unwrap();
+    let pacer = segment.pacer().unwrap();
+    let child = limiter.child(5).unwrap();
+    limiter.blocking_acquire(1_500, NORMAL).unwrap();
+    pacer.try_start().unwrap();
+    let waiter = limiter.clone();
+    let thread = std::thread::spawn(move || waiter.blocking_acquire(100, NORMAL));
+    until(LONG, "queued", || limiter.stats().pending == 1);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting = Box::pin(limiter.acquire(100, NORMAL));
+    let mut upper = Box::pin(child.acquire(3, NORMAL));
+    let mut starting = Box::pin(pacer.start());
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    assert!(upper.as_mut().poll(&mut context).is_pending());
+    assert!(starting.as_mut().poll(&mut context).is_pending());
+    assert!(!limiter.consume(|()| {}, 100, NORMAL, ()).unwrap());
+    let forked = AcquireError::Forked;
+    let step = |name: &str, inside: &mut dyn FnMut() -> bool| {
+        let ended = reap(fork(|| u8::from(!inside())), LONG);
+        say(match ended {
+            Some(0) => format!("step {name} good"),
+            other => format!("step {name} bad {other:?}"),
+        });
+    };
+    step("tokens", &mut || {
+        limiter.try_consume(1) == Err(forked.clone().into())
+            && limiter.blocking_acquire(1, NORMAL) == Err(forked.clone())
+            && limiter.consume(|()| {}, 1, NORMAL, ()) == Err(forked.clone())
+            && child.try_consume(1) == Err(forked.clone().into())
+            && child.blocking_acquire(1, NORMAL) == Err(forked.clone())
+    });
+    step("starts", &mut || {
+        pacer.try_start() == Err(TryStartError::Failed(forked.clone()))
+            && pacer.blocking_start() == Err(forked.clone().into())
+            && pacer.interval() == Duration::ZERO
+    });
+    step("polls", &mut || {
+        let mut context = Context::from_waker(Waker::noop());
+        waiting.as_mut().poll(&mut context) == Poll::Ready(Err(forked.clone()))
+            && upper.as_mut().poll(&mut context) == Poll::Ready(Err(forked.clone()))
+            && starting.as_mut().poll(&mut context) == Poll::Ready(Err(forked.clone().into()))
+    });
+    step("quiet", &mut || {
+        limiter.refund(50);
+        limiter.blocking_drain();
+        let text = format!("{limiter:?} {pacer:?} {child:?}");
+        limiter.stats().pending == 0 && limiter.tokens_per_second() == 0 && !text.is_empty()
+    });
+    step("new_child", &mut || {
+        let grandchild = limiter.child(5);
+        grandchild.is_ok_and(|new| new.try_consume(1) == Err(forked.clone().into()))
+    });
+    let mut inherited = Some((waiting, upper, starting));
+    let pid = fork(|| {
+        drop(inherited.take());
+        let fresh = Segment::open(&location).unwrap();
+        let own = fresh.limiter().unwrap();
+        // Behind the parent's.
+        let refused = own.try_consume(1) == Err(TryAcquireError::NoTokens);
+        let got = own.blocking_acquire(1, NORMAL).is_ok();
+        u8::from(!(refused && got && fresh.member() != segment.member()))
+    });
+    say(match reap(pid, LONG) {
+        Some(0) => "step drop_and_open good".to_owned(),
+        other => format!("step drop_and_open bad {other:?}"),
+    });
+    thread.join().unwrap().unwrap();
+    say("served");
+    // What stays behind in the parent goes on.
+    let (waiting, upper, starting) = inherited.take().unwrap();
+    futures_executor::block_on(async {
+        waiting.await.unwrap();
+        upper.await.unwrap();
+        starting.await.unwrap();
+    });
+    limiter.blocking_drain();
+    say("done");
+}
+
+#[test]
+fn case_05_inherited_handles_say_forked() {
+    let scene = Scene::new();
+    let settings = Settings::new().rate(1_000).members(64);
+    let settings = settings.interval(Duration::from_millis(300));
+    let mut bucket = Bucket::of(&scene, &settings);
+    let path = bucket.location.path();
+    let mut parent = Child::start("fork_tokens", &[&path.to_string_lossy()]);
+    parent.expect("served");
+    parent.expect("done");
+    let (mut steps, mut bad) = (0, Vec::new());
+    while let Ok(step) = parent.listen_for("step", Duration::ZERO) {
+        steps += 1;
+        if !step.ends_with("good") {
+            bad.push(step);
+        }
+    }
+    assert_eq!((steps, bad), (6, Vec::<String>::new()));
+    parent.finish();
+    bucket.comes_to_rest();
+}
+
+// What waiting costs.
+
+/// Due in two seconds, it sleeps until then but for its watches.
+#[test]
+fn who_waits_makes_few_calls() {
+    if !strace_works() {
+        skipped!("strace is missing or not permitted");
+    }
+    let scene = Scene::new();
+    let bucket = Bucket::bottomless(&scene, Settings::new().members(64));
+    let out = scene.path("trace");
+    let file = out.to_string_lossy().into_owned();
+    let wrapper = ["strace", "-f", "-qq", "-e", "trace=futex", "-o", &file];
+    let mut tap = Tap::under(&wrapper, &bucket.location, "");
+    let asked = now();
+    tap.begin("wait w 3 4");
+    let took = Duration::from_nanos(tap.got("w") - asked);
+    tap.0.tell("leave");
+    tap.0.finish();
+    let trace = std::fs::read_to_string(&out).unwrap();
+    // A word of the segment is never private; what the test's own threads sleep on is.
+    let ours = trace
+        .lines()
+        .filter(|line| line.contains("FUTEX_WAIT_BITSET") && !line.contains("PRIVATE"));
+    let calls: Vec<&str> = ours.collect();
+    figure!("{} waits in {took:?}", calls.len());
+    assert!(took >= Duration::from_millis(1_000), "{took:?}");
+    assert!(!calls.is_empty() && calls.len() <= 8, "{calls:#?}");
+}
+
+/// Many wait, and it costs next to nothing.
+fn crowd(waiters: usize) {
+    let scene = Scene::alone();
+    let settings = Settings::new().members(waiters as u32 + 8);
+    let bucket = Bucket::bottomless(&scene, settings);
+    let mut taps = Tap::several(&bucket.location, "", waiters);
+    for (at, tap) in taps.iter_mut().enumerate() {
+        tap.begin(&format!("{} w {} 1000", kind(at), at % 7));
+    }
+    in_line(&bucket.location, waiters as u64);
+    std::thread::sleep(Duration::from_millis(200));
+    let usage = |taps: &[Tap]| taps.iter().map(|tap| tap.0.usage()).collect::<Vec<_>>();
+    let before = usage(&taps);
+    let slept = Instant::now();
+    std::thread::sleep(Duration::from_secs(2));
+    let after = usage(&taps);
+    let slept = slept.elapsed();
+    let both = before.iter().zip(&after);
+    let spent: Duration = both.clone().map(|(before, after)| after.0 - before.0).sum();
+    let mut wakeups: Vec<u64> = both.map(|(before, after)| after.1 - before.1).collect();
+    wakeups.sort_unstable();
+    let share = spent.as_secs_f64() / slept.as_secs_f64();
+    figure!(
+        "{waiters} waiters: {:.2} % of a core, wake-ups {:?}, most {:?}",
+        share * 100.0,
+        wakeups.iter().sum::<u64>(),
+        &wakeups[waiters - 9..]
+    );
+    assert!(share < 0.01, "{share}");
+    // Two watch, the front of each priority knows its time, the others doze.
+    assert!(wakeups[waiters - 9] <= 5, "{wakeups:?}");
+    drop(taps);
+    bucket.segment.look();
+    let seen = info(&bucket.location);
+    assert_eq!((seen.queued, seen.lost), ([0; 7], waiters as u64));
+}
+
+#[test]
+fn case_50_many_waiters_cost_nothing() {
+    crowd(60);
+}
+
+#[test]
+#[ignore = "for scripts/stress: 300 processes"]
+fn stress_case_50_300_waiters_for_tokens() {
+    crowd(300);
+}
