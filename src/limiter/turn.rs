@@ -19,6 +19,9 @@ use crate::waiting::{Attempt, Later};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
+/// When one that could not wait above tries again.
+const RETRY_NS: u64 = 10_000_000;
+
 impl Attachment {
     fn bucket(&self) -> Bucket<'_> {
         Bucket {
@@ -36,16 +39,28 @@ impl Attachment {
         self.views.limiter_hot.summary.get() != 0 || above()
     }
 
+    /// Who stands in line and looked before tokens came reckons too late when its turn comes: pair `bucket-credit`.
+    fn tell_of_credit(&self) {
+        if self.views.limiter_hot.summary.get() != 0 {
+            self.advance(Gate::Limiter, None, Why::Sooner);
+        }
+    }
+
+    /// Gives back what this level took before one above refused.
+    fn put_back(&self, tokens: u32) {
+        self.bucket().credit(tokens.into());
+        self.tell_of_credit();
+    }
+
     /// What a newcomer may do: nobody passes the line. All levels, or none.
     pub(crate) fn take_tokens_now(self: &Arc<Self>, tokens: u32) -> bool {
-        if self.views.limiter_hot.summary.get() != 0 {
+        if self.must_queue(Gate::Limiter) {
             return false;
         }
         let bucket = self.bucket();
         bucket.refill(clock::now());
-        if self.views.limiter_hot.summary.get() != 0 {
-            // Who joined between our claim and our credit reckoned without it: pair `bucket-credit`.
-            self.advance(Gate::Limiter, None, Why::Sooner);
+        if self.must_queue(Gate::Limiter) {
+            self.tell_of_credit();
             return false;
         }
         if tokens != 0 && bucket.debit(tokens, tokens as i32).is_err() {
@@ -54,7 +69,7 @@ impl Attachment {
         if let Some(parent) = &self.parent
             && !parent.attachment.take_tokens_now(tokens)
         {
-            bucket.credit(tokens.into());
+            self.put_back(tokens);
             return false;
         }
         self.count_tokens(tokens);
@@ -71,12 +86,13 @@ impl Attachment {
             Some(parent) => match parent.attachment.force_tokens(tokens) {
                 Some(into_debt) => into_debt,
                 None => {
-                    bucket.credit(tokens.into());
+                    self.put_back(tokens);
                     return None;
                 }
             },
         };
         self.count_tokens(tokens);
+        self.tell_of_credit();
         Some(debit.into_debt || above)
     }
 
@@ -132,6 +148,7 @@ impl Attachment {
             }
             let was = line.settle(self.me, lane); // pair: line-sleep
             if let Some(until) = self.held_until(waiter) {
+                line.stand_back(self.me, lane);
                 return Err(Later {
                     due: until,
                     ..Later::FIRST
@@ -145,6 +162,7 @@ impl Attachment {
                 _ => self.advance(Gate::Limiter, Some(waiter), Why::Moved),
             };
             if outlook.turn.is_none() {
+                self.leave_parent_later(waiter);
                 return Err(self.take_note(waiter, outlook));
             }
             let now = clock::now();
@@ -162,16 +180,19 @@ impl Attachment {
                     Err(_) => continue,
                 },
             };
-            let Some(mut nudges) = self.take_above(waiter, force, &mut into_debt) else {
-                bucket.credit(amount.into());
-                line.settle(self.me, lane);
-                return Err(Later {
-                    due: match force {
-                        true => self.fits_above(amount, now),
-                        false => self.guard_of(waiter),
-                    },
-                    ..Later::FIRST
-                });
+            let mut nudges = match self.take_above(waiter, force, &mut into_debt) {
+                Ok(nudges) => nudges,
+                Err(due) => {
+                    // Nobody of this member looked in between, under our queue's lock.
+                    bucket.credit(amount.into());
+                    // The others of this member need not wait for what is above.
+                    line.stand_back(self.me, lane);
+                    self.advance(Gate::Limiter, None, Why::Sooner);
+                    return Err(Later {
+                        due,
+                        ..Later::FIRST
+                    });
+                }
             };
             gate.got_on(lane, now);
             self.count_tokens(amount);
@@ -211,27 +232,29 @@ impl Attachment {
         (until > clock::now()).then_some(until)
     }
 
-    /// Takes the tokens of a waiter at the level above. `None`: it waits there now. What is forced there is counted here
-    /// (X34).
+    /// Takes the tokens of a waiter at the level above. `Err`: it waits there now; when to look again at the latest. What is
+    /// forced there is counted here (X34).
     fn take_above(
         self: &Arc<Self>,
         waiter: &Arc<Waiter>,
         force: bool,
         into_debt: &mut bool,
-    ) -> Option<Vec<Nudge>> {
+    ) -> Result<Vec<Nudge>, u64> {
         let Some(parent) = &self.parent else {
-            return Some(Vec::new());
+            return Ok(Vec::new());
         };
         let above = &parent.attachment;
         let mut upper = waiter.upper.lock();
         if force {
             if waiter.amount != 0 {
-                *into_debt |= above.force_tokens(waiter.amount)?;
+                let forced = above.force_tokens(waiter.amount);
+                let fits = || self.fits_above(waiter.amount, clock::now());
+                *into_debt |= forced.ok_or_else(fits)?;
             }
             // Outside our queue's lock: those behind it there are woken by foreign code.
             let (above, upper) = (above.clone(), upper.take());
             waiter.held.put(0);
-            return Some(vec![Nudge::Then(Box::new(move || {
+            return Ok(vec![Nudge::Then(Box::new(move || {
                 if let Some(upper) = &upper {
                     above.cancel(upper);
                 }
@@ -246,7 +269,7 @@ impl Attachment {
         let Some(standing) = upper.clone() else {
             if above.take_tokens_now(waiter.amount) {
                 waiter.held.put(0);
-                return Some(Vec::new());
+                return Ok(Vec::new());
             }
             let wish = Wish {
                 post: waiter.post,
@@ -256,14 +279,14 @@ impl Attachment {
             };
             let kind = Kind::Task(Mutex::new(Some(waker)));
             let standing = Arc::new(Waiter::new(kind, wish, clock::now(), None));
-            // What fails there fails the wait here, when it is looked at next.
+            // What fails there fails the wait here, when it is looked at next; with no thread to be had it tries again.
             if above.ensure_helper().is_err() || above.enqueue(&standing).is_err() {
                 waiter.held.put(0);
-                return None;
+                return Err(clock::now().saturating_add(RETRY_NS));
             }
             *upper = Some(standing);
             above.ring_helper();
-            return None;
+            return Err(self.guard_of(waiter));
         };
         if let Kind::Task(slot) = &standing.kind {
             *slot.lock() = Some(waker);
@@ -272,7 +295,7 @@ impl Attachment {
         if standing.fate() != Fate::Waiting {
             *upper = None;
             waiter.held.put(0);
-            return None;
+            return Err(clock::now().saturating_add(RETRY_NS));
         }
         if standing.passed.peek() != 0 {
             standing.passed.put(0);
@@ -281,19 +304,37 @@ impl Attachment {
             }
         }
         if !queue.is_first(&standing) {
-            return None;
+            return Err(self.guard_of(waiter));
         }
         standing.called.put(0);
         let Taken {
             mut nudges,
             into_debt: forced,
-        } = above.try_tokens(&mut queue, &standing).ok()?;
+        } = above
+            .try_tokens(&mut queue, &standing)
+            .map_err(|_| self.guard_of(waiter))?;
         *into_debt |= forced;
         *upper = None;
         waiter.held.put(0);
         let above = above.clone();
         nudges.push(Nudge::Then(Box::new(move || above.settled(Gate::Limiter))));
-        Some(nudges)
+        Ok(nudges)
+    }
+
+    /// Leaves the level above, if it called there and there is no turn here: it would be waited for there. By another
+    /// thread, since whom that wakes is foreign code, and our queue is locked.
+    fn leave_parent_later(&self, waiter: &Waiter) {
+        if self.parent.is_none() || waiter.held.get() != 0 {
+            return;
+        }
+        let (upper, parent) = (waiter.upper.lock().take(), self.parent.clone());
+        if let (Some(upper), Some(parent), Some(runner)) =
+            (upper, parent, self.helper.lock().runner())
+        {
+            let _ = runner.send(Box::new(move || {
+                parent.attachment.cancel(&upper);
+            }));
+        }
     }
 
     /// Leaves the level above, after a wait here ended without its tokens.
@@ -301,15 +342,6 @@ impl Attachment {
         let upper = waiter.upper.lock().take();
         if let (Some(upper), Some(parent)) = (upper, &self.parent) {
             parent.attachment.cancel(&upper);
-        }
-    }
-
-    /// [`Attachment::notice_gone`] twice a second at most.
-    pub(crate) fn notice_gone_at_times(&self) {
-        let now = clock::coarse_ms();
-        if now >= self.asked_gone.get().saturating_add(500) {
-            self.asked_gone.put(now);
-            self.notice_gone();
         }
     }
 }

@@ -14,7 +14,9 @@ impl Attachment {
     /// What a newcomer may do: nobody passes the line. Up to when its start keeps others away.
     pub(crate) fn start_now(self: &Arc<Self>) -> Option<u64> {
         let gate = self.views.pacer();
-        let taken = match gate.nobody_waits() {
+        self.notice_gone_at_times();
+        let passes = gate.nobody_waits() || !self.must_queue(Gate::Pacer);
+        let taken = match passes {
             true => gate.take(clock::now),
             false => None,
         };

@@ -4,6 +4,7 @@ use super::Post;
 use crate::protocol::line::Seat;
 use crate::sys::mutex::Mutex;
 use crate::words::{U32, U64};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 use std::thread::Thread;
@@ -166,12 +167,14 @@ pub enum Nudge {
 }
 
 impl Nudge {
-    /// Wakes.
+    /// Wakes. A waker is foreign code: its panic was reported, and must not keep others from being woken.
     pub fn deliver(self) {
         match self {
             Nudge::Nobody => {}
             Nudge::Thread(thread) => thread.unpark(),
-            Nudge::Task(waker) => waker.wake(),
+            Nudge::Task(waker) => {
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            }
             Nudge::Then(job) => job(),
         }
     }

@@ -70,6 +70,16 @@ pub struct Bucket<'a> {
 }
 
 impl Bucket<'_> {
+    /// The first to give a bucket its rate fills it; `false`: it has one.
+    pub fn begin(&self, rate: u32, now: u64) -> bool {
+        let first = self.hot.rate.replace(0, rate as i32).is_ok();
+        if first {
+            self.hot.stamp.put(Stamp::at(now).0);
+            self.hot.tokens.put(rate as i32);
+        }
+        first
+    }
+
     /// A new one, full.
     pub fn fill(&self, rate: u32, now: u64) {
         self.hot.rate.put(rate as i32);

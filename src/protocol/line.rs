@@ -343,6 +343,10 @@ impl<'a> Line<'a> {
     /// Clears the bits of SUMMARY whose set is empty: a leaver died between the two.
     pub fn tidy_summary(&self) {
         let summary = self.summary.get();
+        let beyond = summary & !((1 << self.lanes) - 1);
+        if beyond != 0 {
+            self.summary.clear_bits(beyond); // a scribbler's
+        }
         for lane in (0..self.lanes).filter(|lane| summary & 1 << lane != 0) {
             self.clear_if_empty(lane);
         }
@@ -458,6 +462,53 @@ impl<'a> Line<'a> {
         }
         place.watching.swap(promise.0); // pair: line-promise
         true
+    }
+
+    /// The owner lets others pass: what it waits for is not in this line.
+    pub fn stand_back(&self, spot: u32, lane: usize) {
+        if let Some(place) = self.place(spot, lane) {
+            let ticket = place.ticket.peek();
+            let lapsed = State::new(Doing::Lapsed, ticket, false, 0);
+            place.state.swap(lapsed.0);
+        }
+    }
+
+    /// Whether anybody stands here who has not lapsed: whom a newcomer may not pass.
+    pub fn is_anybody_awake(&self) -> bool {
+        let summary = self.summary.get();
+        let lanes = (0..self.lanes).filter(|lane| summary & 1 << lane != 0);
+        lanes.into_iter().any(|lane| {
+            let mut entries = self.taken(lane).filter_map(|spot| self.read(spot, lane));
+            entries.any(|entry| entry.state.doing() != Doing::Lapsed)
+        })
+    }
+
+    /// Whether this place is the first of its lane that has not lapsed.
+    pub fn is_front(&self, spot: u32, lane: usize) -> bool {
+        let in_lane = self.taken(lane).filter_map(|spot| self.read(spot, lane));
+        let awake = in_lane.filter(|entry| entry.state.doing() != Doing::Lapsed);
+        let first = awake.min_by_key(|entry| entry.ticket);
+        first.is_some_and(|first| first.spot == spot)
+    }
+
+    /// Frees places whose owner is nobody that is or was just attached: a scribbler's.
+    pub fn evict_strangers(&self) {
+        for place in self.places.iter().filter(|_| !self.by_member) {
+            let word = place.owner.get();
+            if word == 0 {
+                continue;
+            }
+            let known = Owner::read(word).is_some_and(|owner| {
+                let status = self.roster.get(owner.member as usize);
+                status.is_some_and(|member| {
+                    let status = Status(member.status.get());
+                    status.is_live(owner.generation) || status.gone() == Some(owner.generation)
+                })
+            });
+            if !known {
+                let _ = place.owner.replace(word, 0);
+            }
+        }
     }
 
     /// Calls a place that is asleep. `true` if this call did it; the caller rings its member then.

@@ -27,6 +27,8 @@ pub(crate) mod state {
     pub const FORKED: u32 = 4;
     /// The mapping lost its file.
     pub const LOST: u32 = 8;
+    /// Nothing of the segment is this member's any more.
+    pub const DETACHED: u32 = 16;
     /// States in which a release must not touch the segment.
     pub const INERT: u32 = DISPOSED | FORKED;
     /// States in which nothing may be taken at any gate.
@@ -63,7 +65,7 @@ pub(crate) struct Attachment {
     pub looking: Mutex<()>,
     /// When somebody of this member last looked for the dead, coarse ms + 1.
     pub looked: U64,
-    /// When the Limiter last asked whether the file has a name, coarse ms.
+    /// When the Limiter or the Pacer last asked whether the file has a name, coarse ms.
     pub asked_gone: U64,
     /// Tests fix the lottery's draw: draw + 1; 0 is chance.
     pub draw: U32,
@@ -417,7 +419,8 @@ impl Attachment {
             return;
         }
         self.give_all_back();
-        // A look of the helper that began before is over then; later ones see that we are disposed.
+        self.state.set_bits(state::DETACHED);
+        // A look of the helper that began before is over then; later ones see that we are detached.
         drop(self.looking.lock());
         let views = &self.views;
         let all: Vec<&Record> = self.records();

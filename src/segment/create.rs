@@ -87,8 +87,9 @@ fn fill(views: &Views, settings: &Settings, id: [u8; 16], boot: [u8; 16]) {
         &settings.concurrency.clone().unwrap_or_default(),
     );
     // A bucket is full at creation, and not again when somebody attaches (X4); the first start is due at once (P7).
-    let rate = settings.rate.unwrap_or(1);
-    views.limiter().bucket().fill(rate, now);
+    if let Some(rate) = settings.rate {
+        views.limiter().bucket().fill(rate, now);
+    }
     let interval = settings.interval.map_or(1, interval_word);
     views.pacer_hot.interval.put(interval);
     views.cold.members_high.put(0);

@@ -92,8 +92,9 @@ fn concerned(views: &Views, scope: Scope, mut ask: impl FnMut(u32)) {
     }
     // A place that was taken by one who died before it stood in it: before the queue is said to be full.
     if scope == Scope::Concerned && views.has(Gate::Pacer) {
-        let owners = views.line(Gate::Pacer).owners();
-        owners.into_iter().for_each(&mut ask);
+        let line = views.line(Gate::Pacer);
+        line.evict_strangers();
+        line.owners().into_iter().for_each(&mut ask);
     }
 }
 
@@ -175,7 +176,8 @@ impl Attachment {
 
     fn look_locked(self: &Arc<Self>, scope: Scope) -> Looked {
         let mut looked = Looked::default();
-        if self.state.get() & (state::INERT | state::LOST) != 0 {
+        let state = self.state.get();
+        if state & (state::FORKED | state::LOST | state::DETACHED) != 0 {
             return looked;
         }
         if let Some(files) = self.files.lock().as_mut() {
@@ -185,10 +187,13 @@ impl Attachment {
         self.views
             .line(Gate::Scheduler)
             .tidy_mark(|amount| limits.can_ever_fit(amount));
-        if let Some(picture) = picture(&self.views) {
-            self.views.books().adopt(&picture);
+        // A disposed Scheduler's records are closed: others give the slots back.
+        if state & state::DISPOSED == 0 {
+            if let Some(picture) = picture(&self.views) {
+                self.views.books().adopt(&picture);
+            }
+            looked.reclaimed = self.give_estate_back();
         }
-        looked.reclaimed = self.give_estate_back();
         if looked != Looked::default() {
             // A dead one may have been called, or was the one who would have called the next.
             self.advance_slots(None, Some(self.draw()));

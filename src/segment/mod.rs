@@ -291,9 +291,8 @@ impl Segment {
         }
         if let Some(rate) = changes.rate {
             let bucket = views.limiter().bucket();
-            match views.has(Gate::Limiter) {
-                true => bucket.set_rate(rate, now),
-                false => bucket.fill(rate, now),
+            if !bucket.begin(rate, now) {
+                bucket.set_rate(rate, now);
             }
             gates |= Gate::Limiter.bit();
         }

@@ -432,7 +432,8 @@ impl Reading {
             waiters: self.waiters(Gate::Limiter),
             head_wait_ms: self.head_wait_ms(Gate::Limiter),
             queued: counts.queued,
-            consumed: consumed.fold(0, u64::wrapping_add),
+            // Below zero if more was given back than was ever taken.
+            consumed: (consumed.fold(0, u64::wrapping_add) as i64).max(0) as u64,
             deferred: counts.deferred,
             completed: counts.completed,
             cancelled: counts.cancelled,

@@ -221,7 +221,9 @@ impl Views {
         }
         self.cold.estate.put(0);
         let bucket = self.limiter().bucket();
-        bucket.fill(bucket.rate(), now);
+        if self.has(Gate::Limiter) {
+            bucket.fill(bucket.rate(), now);
+        }
         let progress = &self.limiter_cold.progress;
         progress.iter().for_each(|word| word.put(0));
         self.pacer_hot.next_start.put(0);

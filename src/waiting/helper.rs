@@ -12,7 +12,6 @@ use crate::protocol::turn::{GRACE_MS, NEVER, Why};
 use crate::segment::attachment::{Attachment, state};
 use crate::sys::{clock, threads};
 use std::num::NonZeroU32;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -299,8 +298,7 @@ impl Due {
 
     fn deliver(self, attachment: &Arc<Attachment>) {
         for nudge in self.nudges {
-            // A waker is foreign code: its panic was reported, and must not end this thread.
-            let _ = catch_unwind(AssertUnwindSafe(|| nudge.deliver()));
+            nudge.deliver();
         }
         for (runner, job) in self.jobs {
             let _ = runner.send(job);

@@ -195,8 +195,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// After a look that brought no turn: how many stand before it, those behind a called one counting as next: they watch
-    /// too.
+    /// How it stands after a look that brought no turn. Those behind a called one count as next: they watch too.
     pub(crate) fn take_note(&self, waiter: &Waiter, outlook: Outlook) -> Later {
         if waiter.post.gate == Gate::Scheduler {
             self.bar_if_held_up(waiter, outlook);
@@ -313,9 +312,11 @@ impl Attachment {
             }
             waiter.decide(Fate::Failed);
             if gate == Gate::Limiter && queue.is_first(waiter) {
-                // Another is the front now: its second begins.
-                let gate = self.views.limiter();
-                gate.got_on(waiter.post.lane, clock::now());
+                let limiter = self.views.limiter();
+                if limiter.line.is_front(self.me, waiter.post.lane) {
+                    // Another is the front now: its second begins.
+                    limiter.got_on(waiter.post.lane, clock::now());
+                }
             }
             self.take_out(&mut queue, waiter, false)
         };
@@ -386,6 +387,29 @@ impl Attachment {
         }
         if self.helper.lock().stop() {
             self.ring_helper();
+        }
+    }
+
+    /// Whether a newcomer must wait at a gate where nobody passes the line: somebody stands there who has not lapsed, or
+    /// of this member.
+    pub(crate) fn must_queue(&self, gate: Gate) -> bool {
+        let line = self.views.line(gate);
+        if line.summary.get() == 0 {
+            return false;
+        }
+        let own = Post::of(gate).fold(0, |bits, post| bits | post.bit());
+        self.own_posts.get() & own != 0 || line.is_anybody_awake()
+    }
+
+    /// Asks whether the file still has a name; if not, tells everybody in line. Twice a second at most.
+    pub(crate) fn notice_gone_at_times(&self) {
+        if let Some(parent) = &self.parent {
+            return parent.attachment.notice_gone_at_times();
+        }
+        let now = clock::coarse_ms();
+        if now >= self.asked_gone.get().saturating_add(500) {
+            self.asked_gone.put(now);
+            self.notice_gone();
         }
     }
 

@@ -19,6 +19,8 @@ const WATCH_NS: u64 = 100_000_000;
 const SLOW_WATCH_NS: u64 = 800_000_000;
 /// How often everybody else does.
 const DOZE_NS: u64 = 3_500_000_000;
+/// How many stand before one that is far back.
+const FAR: u32 = 256;
 /// The same of those far back in a line where nothing is held.
 const LONG_DOZE_NS: u64 = 20_000_000_000;
 /// How long the very first in the Scheduler's line waits awake before it sleeps.
@@ -34,7 +36,7 @@ impl Attachment {
         let every = match gate {
             Gate::Scheduler if near => WATCH_NS,
             _ if near => SLOW_WATCH_NS,
-            Gate::Limiter | Gate::Pacer if rank >= 64 => LONG_DOZE_NS + stagger,
+            Gate::Limiter | Gate::Pacer if rank >= FAR => LONG_DOZE_NS + stagger,
             _ => DOZE_NS + stagger,
         };
         now.saturating_add(every)

@@ -333,7 +333,6 @@ fn i15_i16_i28_the_guard_admits_what_is_starved() {
 
 /// Who gives up behind the front, in another process, does not put the front's second off.
 #[test]
-#[ignore = "it does: whoever acts for its member counts as the front of the lane"]
 fn i15_x31_others_that_give_up_do_not_put_the_guard_off() {
     let shared = Rated::new(1_000);
     let [waits, floods, gives_up] = [shared.member(), shared.member(), shared.member()];
