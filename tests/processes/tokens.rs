@@ -20,7 +20,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-const MS: u64 = 1_000_000;
+pub const MS: u64 = 1_000_000;
 const NORMAL: Priority = Priority::Normal;
 
 fn priority(index: &str) -> Priority {
@@ -145,10 +145,10 @@ fn block(limiter: &Limiter, n: u32, priority: Priority, end: u64) -> u64 {
 }
 
 /// The test's end of such a child.
-struct Tap(Child);
+pub struct Tap(pub Child);
 
 impl Tap {
-    fn under(wrapper: &[&str], location: &Location, how: &str) -> Tap {
+    pub fn under(wrapper: &[&str], location: &Location, how: &str) -> Tap {
         let path = location.path();
         let args = [&*path.to_string_lossy(), how];
         let mut child = Child::start_under(wrapper, "tap", &args);
@@ -168,7 +168,7 @@ impl Tap {
     }
 
     #[track_caller]
-    fn begin(&mut self, line: &str) {
+    pub fn begin(&mut self, line: &str) {
         self.0.tell(line);
         assert_eq!(self.0.expect("="), "on");
     }
@@ -180,7 +180,7 @@ impl Tap {
     }
 
     #[track_caller]
-    fn got(&mut self, id: &str) -> u64 {
+    pub fn got(&mut self, id: &str) -> u64 {
         self.0.expect(&format!("got {id}")).parse().unwrap()
     }
 }
@@ -200,8 +200,8 @@ fn in_line(location: &Location, n: u64) {
 }
 
 /// A segment's bucket, and when it was last empty.
-struct Bucket {
-    location: Location,
+pub struct Bucket {
+    pub location: Location,
     segment: Segment,
     limiter: Limiter,
     rate: u32,
@@ -225,7 +225,7 @@ impl Bucket {
         }
     }
 
-    fn new(scene: &Scene, rate: u32) -> Bucket {
+    pub fn new(scene: &Scene, rate: u32) -> Bucket {
         Bucket::of(scene, &Settings::new().rate(rate).members(64))
     }
 
@@ -250,7 +250,7 @@ impl Bucket {
 
     /// Takes all there is and so many more, from now on.
     #[track_caller]
-    fn indebt(&mut self, debt: u32) {
+    pub fn indebt(&mut self, debt: u32) {
         until(LONG, "full", || {
             info(&self.location).tokens == self.rate as i32
         });
@@ -262,7 +262,7 @@ impl Bucket {
     }
 
     /// When so many tokens will have come since it was empty, debt paid.
-    fn due(&self, tokens: u32) -> u64 {
+    pub fn due(&self, tokens: u32) -> u64 {
         let tokens = self.debt + i64::from(tokens);
         self.empty.0 + tokens as u64 * 1_000_000_000 / u64::from(self.rate)
     }
@@ -270,7 +270,7 @@ impl Bucket {
     /// What was taken since and what is there now make up what was earned. `lost`: what may have died with those who had
     /// claimed it.
     #[track_caller]
-    fn balances(&self, taken: u64, lost: u64) {
+    pub fn balances(&self, taken: u64, lost: u64) {
         let from = now();
         let left = i64::from(info(&self.location).tokens);
         let to = now();
