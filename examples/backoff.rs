@@ -4,8 +4,8 @@
 //! cargo run --example backoff
 //! ```
 //!
-//! For about 20 seconds it offers more work than two slots can do, then less. It prints what became of it, second by
-//! second: `shed` comes after 7 s of delay and goes when the queue has been empty for a while.
+//! For ten seconds it offers twice the work that two slots can do, then a fifth of it. It prints what became of it, second
+//! by second: `shed` comes after 7 s of delay, and goes when the queue has been empty for a good while.
 
 use shmsched::pressure::{Clocked, SAMPLE_MS, Sample};
 use shmsched::{Priority, Scheduler};
@@ -73,9 +73,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     println!("second  offered  taken  turned away  queued   some   full  shed  paused");
     let begun = Instant::now();
-    for second in 1..=20u64 {
-        // Twice what two slots can do, for half of the time; then a fifth of it.
-        let offered = if second <= 10 { 100 } else { 10 };
+    for second in 1..=32 {
+        let offered: u32 = if second <= 10 { 100 } else { 10 };
         let mut taken = 0;
         for at in 0..offered {
             let priority = if at % 4 == 0 {
@@ -83,16 +82,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             } else {
                 Priority::Low
             };
-            taken += u64::from(gate.submit(work, priority));
-            let next = Duration::from_secs(second - 1)
-                + Duration::from_secs(1) * (at + 1) / offered as u32;
+            taken += u32::from(gate.submit(work, priority));
+            let next =
+                Duration::from_secs(second - 1) + Duration::from_secs(1) * (at + 1) / offered;
             thread::sleep(next.saturating_sub(begun.elapsed()));
         }
         let queued = gate.scheduler.stats().pending;
         let pressure = gate.pressure.lock().expect("nobody panics");
         println!(
             "{second:>6}  {offered:>7}  {taken:>5}  {:>11}  {queued:>6}  {:>5.2}  {:>5.2}  {:>4}  {:>6}",
-            u64::from(offered as u32) - taken,
+            offered - taken,
             pressure.some(),
             pressure.full(),
             yes(pressure.shed()),
