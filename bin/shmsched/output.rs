@@ -1,6 +1,8 @@
 //! What goes to stdout: text that is safe to show, and writing that never panics.
 
 pub mod json;
+pub mod metrics;
+pub mod pressure;
 pub mod table;
 
 use std::io::{self, ErrorKind, Write};

@@ -17,6 +17,8 @@ use crate::words::U64;
 
 /// After so long without getting on the front of a lane is admitted into debt.
 pub const GUARD_NS: u64 = 1_000_000_000;
+/// What a stall is told in.
+pub const STALL_TICK_NS: u64 = 100_000_000;
 /// How many of the line know by themselves when their turn comes. The others are told when they become such.
 const AWARE: usize = 2;
 /// When one that is behind somebody who was called looks again.
