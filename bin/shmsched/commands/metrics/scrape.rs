@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use shmsched::{Location, Observer, OpenError, Pressure, Snapshot, Stalled};
+use shmsched::{Location, Observer, OpenError, Snapshot};
 
 use crate::exit::{self, Failure};
 use crate::output::metrics::Scrape;
@@ -12,7 +12,6 @@ pub struct Watched {
     label: String,
     trust_foreign: bool,
     observer: Option<Observer>,
-    shown: Shown,
 }
 
 impl Watched {
@@ -38,7 +37,6 @@ impl Watched {
                 label,
                 trust_foreign,
                 observer: None,
-                shown: Shown::default(),
             });
         }
         Ok(all)
@@ -67,72 +65,18 @@ impl Watched {
             Some(observer) => observer,
             none => none.insert(super::super::observer(&self.location, self.trust_foreign)?),
         };
-        let mut snapshot = observer.snapshot()?;
+        let snapshot = observer.snapshot()?;
         // The first write of anybody makes another file of it, with the old name and inode: this one shows nothing more.
         if snapshot.segment.filesystem.starts_with("overlay") {
             self.observer = None;
         }
-        self.shown.never_back(&mut snapshot);
         Ok(snapshot)
-    }
-}
-
-/// The pressure totals shown last, of one life of a segment.
-///
-/// They include a stall that still runs, and its part is dropped if all who waited turn out to be dead. A counter that steps
-/// back even a little is taken for one that began anew, and all of it for an increase: it stands still instead.
-#[derive(Default)]
-struct Shown {
-    id: [u8; 16],
-    totals: [u64; 6],
-}
-
-impl Shown {
-    fn never_back(&mut self, snapshot: &mut Snapshot) {
-        let segment = &snapshot.segment;
-        if self.id != segment.id || !segment.boot_is_current {
-            *self = Shown {
-                id: segment.id,
-                ..Shown::default()
-            };
-        }
-        let gates: [Option<&mut Pressure>; 3] = [
-            snapshot.scheduler.as_mut().map(|gate| &mut gate.pressure),
-            snapshot.limiter.as_mut().map(|gate| &mut gate.pressure),
-            snapshot.pacer.as_mut().map(|gate| &mut gate.pressure),
-        ];
-        for (pressure, shown) in gates.into_iter().zip(self.totals.chunks_mut(2)) {
-            let Some(Pressure { some, full }) = pressure else {
-                continue;
-            };
-            for (Stalled { total_us, .. }, shown) in [some, full].into_iter().zip(shown) {
-                *shown = (*shown).max(*total_us);
-                *total_us = *shown;
-            }
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::table::samples::busy;
-
-    #[test]
-    fn totals_stand_still_instead_of_stepping_back() {
-        let mut shown = Shown::default();
-        let mut total = |us: u64, id: u8| {
-            let mut snapshot = busy();
-            snapshot.segment.id[0] = id;
-            snapshot.scheduler.as_mut().unwrap().pressure.full.total_us = us;
-            shown.never_back(&mut snapshot);
-            snapshot.scheduler.unwrap().pressure.full.total_us
-        };
-        assert_eq!([total(5, 1), total(9, 1), total(7, 1)], [5, 9, 9]);
-        assert_eq!(total(10, 1), 10);
-        // Another life begins anew.
-        assert_eq!([total(3, 2), total(2, 2)], [3, 3]);
-    }
 
     #[test]
     fn each_segment_once() {

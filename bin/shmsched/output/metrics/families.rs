@@ -257,7 +257,7 @@ pub const FAMILIES: &[Family] = &[
         Histogram,
         "wait",
         Seconds,
-        "How long those waited that got their slots; the sum is an estimate",
+        "How long those waited that got their slots",
         |gate, samples| samples.histogram(gate.waits)
     ),
     of!(
@@ -273,7 +273,7 @@ pub const FAMILIES: &[Family] = &[
         Histogram,
         "hold",
         Seconds,
-        "How long slots were held that were waited for, and those of run; the sum is an estimate",
+        "How long slots were held that were waited for, and those of run",
         |gate, samples| samples.histogram(gate.holds)
     ),
     of!(
@@ -409,7 +409,7 @@ pub const FAMILIES: &[Family] = &[
         Histogram,
         "wait",
         Seconds,
-        "How long those waited that got their tokens; the sum is an estimate",
+        "How long those waited that got their tokens",
         |gate, samples| samples.histogram(gate.waits)
     ),
     of!(
@@ -545,7 +545,7 @@ pub const FAMILIES: &[Family] = &[
         Histogram,
         "wait",
         Seconds,
-        "How long those waited that started; the sum is an estimate",
+        "How long those waited that started",
         |gate, samples| samples.histogram(gate.waits)
     ),
     of!(

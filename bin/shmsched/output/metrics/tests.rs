@@ -11,6 +11,7 @@ fn scrapes() -> Vec<Scrape> {
     scheduler.pressure.some.total_us = 1_250_001;
     (scheduler.waits.buckets[0], scheduler.waits.buckets[20]) = (1, 2);
     (scheduler.waits.buckets[31], scheduler.waits.longest_us) = (1, 2_000_000_000);
+    scheduler.waits.sum_us = 2_002_000_001;
     slots.members[0].command = "a \"quoted\" back\\slash".into();
     let tokens = paced();
     [
