@@ -68,10 +68,10 @@ impl Settings {
         self
     }
 
-    /// With a Pacer of this interval.
+    /// With a Pacer of this interval; one over [`Settings::LONGEST_INTERVAL`] is that.
     #[must_use]
     pub const fn interval(mut self, interval: Duration) -> Settings {
-        self.interval = Some(interval);
+        self.interval = Some(at_most_longest(interval));
         self
     }
 
@@ -188,10 +188,10 @@ impl Changes {
         self
     }
 
-    /// Sets the interval between starts.
+    /// Sets the interval between starts; one over [`Settings::LONGEST_INTERVAL`] is that.
     #[must_use]
     pub const fn interval(mut self, interval: Duration) -> Changes {
-        self.interval = Some(interval);
+        self.interval = Some(at_most_longest(interval));
         self
     }
 
@@ -225,6 +225,14 @@ fn check_rate(rate: Option<u32>) -> Result<(), InvalidSettings> {
             Err(InvalidSettings::Rate { given })
         }
         _ => Ok(()),
+    }
+}
+
+const fn at_most_longest(interval: Duration) -> Duration {
+    if interval.as_nanos() > Settings::LONGEST_INTERVAL.as_nanos() {
+        Settings::LONGEST_INTERVAL
+    } else {
+        interval
     }
 }
 
@@ -304,6 +312,7 @@ mod tests {
             Settings::new().rate(2147483647),
             Settings::new().interval(Duration::from_nanos(1)),
             Settings::new().interval(Settings::LONGEST_INTERVAL),
+            Settings::new().interval(Duration::MAX),
             base().max_waiting(0),
             base().max_waiting(65_536),
             base().members(1),
@@ -319,7 +328,10 @@ mod tests {
             Settings::new().rate(0),
             Settings::new().rate(2147483648),
             Settings::new().interval(Duration::ZERO),
-            Settings::new().interval(Duration::MAX),
+            Settings {
+                interval: Some(Duration::MAX),
+                ..Settings::new()
+            },
             Settings::new().concurrency(2147483648),
             Settings::new().concurrency(Concurrency::max(1).target(Priority::Low, 2147483648)),
             base().max_waiting(65_537),

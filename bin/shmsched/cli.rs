@@ -285,8 +285,8 @@ Examples:
   shmsched metrics thumbs > /var/lib/node_exporter/shmsched.prom.new"
 )]
 pub struct Metrics {
-    /// Names, paths (with a slash), or shm:NAME
-    #[arg(value_name = "SEGMENT", required = true)]
+    /// Names, paths (with a slash), or shm:NAME [default: $SHMSCHED_SEGMENT, else "default"]
+    #[arg(value_name = "SEGMENT")]
     pub segments: Vec<OsString>,
     /// Serve them over HTTP: ADDRESS:PORT, or a port of the loopback address; port 0 is any free one
     #[arg(long, value_name = "ADDRESS", value_parser = units::parse_address)]

@@ -104,6 +104,8 @@ pub struct Failure {
     pub code: u8,
     /// What to say; empty to say nothing.
     text: String,
+    /// The signal to die of, so that a shell's loop ends with it.
+    pub dies_of: Option<i32>,
 }
 
 impl Failure {
@@ -112,6 +114,7 @@ impl Failure {
         Failure {
             code: code as u8,
             text: text.to_string(),
+            dies_of: None,
         }
     }
 
@@ -126,6 +129,15 @@ impl Failure {
         Failure {
             code: 128 + n as u8,
             text: String::new(),
+            dies_of: None,
+        }
+    }
+
+    /// Dies of signal `n` as if it had never been caught.
+    pub fn dying(n: i32) -> Failure {
+        Failure {
+            dies_of: Some(n),
+            ..Failure::signal(n)
         }
     }
 
@@ -134,6 +146,7 @@ impl Failure {
         Failure {
             code: 0,
             text: String::new(),
+            dies_of: None,
         }
     }
 

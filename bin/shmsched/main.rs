@@ -15,6 +15,14 @@ fn main() -> ExitCode {
     let outcome = cli::parse().and_then(commands::dispatch);
     ExitCode::from(match outcome {
         Ok(code) => code,
-        Err(failure) => failure.report(),
+        Err(failure) => {
+            let dies_of = failure.dies_of;
+            let code = failure.report();
+            // To process 1 of a namespace the default of a signal is nothing.
+            if let Some(signal) = dies_of.filter(|_| std::process::id() != 1) {
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+            code
+        }
     })
 }

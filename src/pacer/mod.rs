@@ -93,7 +93,7 @@ impl Pacer {
     ///
     /// # Errors
     ///
-    /// [`CreateError::Invalid`]: no interval, or one over [`Settings::LONGEST_INTERVAL`], or more than 65,536 callers; or the
+    /// [`CreateError::Invalid`]: an interval of zero, or more than 65,536 callers (a huge interval saturates); or the
     /// system has no memory.
     pub fn local(interval: Duration, max_waiting: u32) -> Result<Pacer, CreateError> {
         let settings = Settings::new().interval(interval).max_waiting(max_waiting);

@@ -4,6 +4,7 @@ use crate::stage::{Job, PIDS, PROGRAM, Stage, ended, shmsched, state, under, uns
 use crate::support::{LONG, figure, skipped, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -83,7 +84,11 @@ impl Stream {
         let mut stderr = self.0.stderr.take().expect("piped");
         stderr.read_to_string(&mut said).expect("text");
         (
-            status.and_then(|status| status.code()).expect("no signal"),
+            status.map_or(-1, |status| match status.signal() {
+                // As cat: it dies of the signal, which a shell shows so.
+                Some(signal) => 128 + signal,
+                None => status.code().expect("code or signal"),
+            }),
             said,
             took,
         )

@@ -76,8 +76,8 @@ impl Budget for Share {
 
 fn failure(stop: Stop, location: &Location) -> Failure {
     match stop {
-        Stop::Signal(signal) => Failure::signal(signal),
-        Stop::ReaderGone => Failure::signal(SIGPIPE),
+        Stop::Signal(signal) => Failure::dying(signal),
+        Stop::ReaderGone => Failure::dying(SIGPIPE),
         Stop::Input(error) => Failure::new(
             Code::Io,
             format_args!("cannot read standard input: {error}"),

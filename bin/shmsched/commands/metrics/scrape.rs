@@ -18,9 +18,10 @@ impl Watched {
     /// Those segments, each once, with labels that tell them apart.
     pub fn all(segments: &[OsString], trust_foreign: bool) -> Result<Vec<Watched>, Failure> {
         let mut all: Vec<Watched> = Vec::new();
-        for segment in segments {
-            let location =
-                Location::resolve(Some(segment)).map_err(|error| exit::locating(&error))?;
+        let given = segments.iter().map(|segment| Some(segment.as_os_str()));
+        let default = segments.is_empty().then_some(None);
+        for segment in given.chain(default) {
+            let location = Location::resolve(segment).map_err(|error| exit::locating(&error))?;
             if all
                 .iter()
                 .any(|other| other.location.path() == location.path())

@@ -8,7 +8,7 @@ use shmsched::{
 use super::news::{self, Sight};
 use super::queue::{Door, Queue, Refusal};
 use crate::cli::Run;
-use crate::exit::{self, Failure};
+use crate::exit::{self, Code, Failure};
 use crate::signals::Signals;
 
 /// Passes all that the segment has. Should it fail at one, the slot is given back; a start is spent.
@@ -138,7 +138,8 @@ impl Door for Start<'_> {
             StartError::Failed(error) => {
                 Refusal::Final(exit::passing(error, Gate::Pacer, self.location))
             }
-            _ => Refusal::Busy(exit::queue_full(self.location)),
+            // The library has looked for the dead before it refused.
+            _ => Refusal::Final(exit::queue_full(self.location)),
         })
     }
 
@@ -160,7 +161,16 @@ impl Door for Tokens<'_> {
 
     fn at_once(&self) -> Result<(), Refusal> {
         let taken = self.limiter.try_consume(self.tokens);
-        taken.map_err(|error| refused(error, Gate::Limiter, self.location))
+        let most = self.limiter.tokens_per_second();
+        taken.map_err(|error| match error {
+            TryAcquireError::NoTokens if self.tokens > most => Refusal::Final(Failure::at(
+                self.location,
+                Code::WouldWait,
+                format_args!("{} tokens are more than the bucket ever holds", self.tokens),
+                "only one that waits gets so many: leave out --no-wait",
+            )),
+            error => refused(error, Gate::Limiter, self.location),
+        })
     }
 
     async fn in_turn(&self, until: Deadline) -> Result<(), Refusal> {
