@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use shmsched::{
-    Concurrency, Gate, LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState, Priority,
-    SchedulerInfo, SegmentInfo, Snapshot, WaitingInfo,
+    Concurrency, Durations, Gate, LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState,
+    Pressure, Priority, SchedulerInfo, SegmentInfo, Snapshot, Stalled, WaitingInfo,
 };
 
 /// A segment with one holder and one waiter.
@@ -51,8 +51,17 @@ pub fn busy() -> Snapshot {
             cancelled: 1,
             lost: 1,
             reclaimed: 3,
-            pressure: Default::default(),
-            waits: Default::default(),
+            pressure: Pressure {
+                some: Stalled {
+                    averages: [1_234, 100, 20],
+                    total_us: 5_000_000,
+                },
+                full: Stalled {
+                    averages: [50, 10, 2],
+                    total_us: 90_000,
+                },
+            },
+            waits: waits(),
             holds: Default::default(),
         }),
         limiter: None,
@@ -91,6 +100,16 @@ pub fn busy() -> Snapshot {
             },
         ],
     }
+}
+
+/// Three waits of about a millisecond, and a long one.
+fn waits() -> Durations {
+    let mut waits = Durations {
+        longest_us: 4_000_000,
+        ..Durations::default()
+    };
+    (waits.buckets[10], waits.buckets[22]) = (3, 1);
+    waits
 }
 
 /// A segment without slots: one waits for tokens, one for its start.
