@@ -53,6 +53,8 @@ mod park;
 #[cfg(not(shmsched_loom))]
 mod concurrency;
 #[cfg(not(shmsched_loom))]
+mod controller;
+#[cfg(not(shmsched_loom))]
 mod deadline;
 #[cfg(not(shmsched_loom))]
 mod error;
@@ -95,6 +97,51 @@ pub use self::{
         SchedulerInfo, SegmentInfo, Snapshot, Stalled, WaitingInfo,
     },
 };
+
+/// Backing off: when to shed work, and when to pause, by how long work is held up and not by how much of it there is.
+///
+/// A Scheduler whose slots are all taken is in good health as long as nobody waits for long; what counts is the share of
+/// the time in which somebody was delayed (`some`), and in which nothing got on (`full`). Look at
+/// [`Scheduler::stats`](crate::Scheduler::stats) or [`Limiter::stats`](crate::Limiter::stats) every
+/// [`SAMPLE_MS`](pressure::SAMPLE_MS), in a loop of your own that ends with the program, and tell a
+/// [`Controller`](pressure::Controller). Two averages and a dead band keep a moment's queue from being taken for a flood,
+/// and a moment's rest for its end: `shed` comes after 7 s of nothing but delay, `paused` after 3.6 s of nothing at all.
+///
+/// The averages are this process's sight of things. Add up across processes what the controllers say, not what they are
+/// told; or use the segment's own pressure, which needs no samples: [`Observer::snapshot`](crate::Observer::snapshot).
+///
+/// ```
+/// use shmsched::pressure::{Controller, Sample};
+/// use shmsched::{Priority, Scheduler};
+/// use std::time::Duration;
+///
+/// let scheduler = Scheduler::local(1)?;
+/// let permit = scheduler.try_acquire(Priority::Normal)?;
+/// let waits = scheduler.clone();
+/// let waiting = std::thread::spawn(move || waits.blocking_acquire(Priority::Low).is_ok());
+/// while scheduler.stats().pending == 0 {}
+///
+/// let mut controller = Controller::new(Duration::ZERO);
+/// let completed = 0; // of the program's own
+/// for sample in 1..=35 {
+///     assert!(!controller.shed());
+///     let now = Sample::scheduler(&scheduler.stats(), &scheduler.targets(), completed);
+///     controller.update(&now, Duration::from_millis(200 * sample));
+/// }
+/// assert!(controller.shed() && controller.paused());
+/// drop(permit);
+/// assert!(waiting.join().unwrap());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// `examples/backoff.rs` is a whole program.
+#[cfg(not(shmsched_loom))]
+pub mod pressure {
+    pub use crate::controller::{
+        Clocked, Controller, FULL_HI, FULL_LO, Kind, SAMPLE_MS, SOME_HI, SOME_LO, STALL_TICKS,
+        Sample, TAU_MS,
+    };
+}
 
 #[cfg(all(feature = "tokio", not(shmsched_loom)))]
 pub use self::limiter::{AsyncPacedReader, AsyncPacedWriter};

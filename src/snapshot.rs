@@ -57,7 +57,8 @@ pub struct Pressure {
 pub struct Stalled {
     /// Exponentially weighted averages over 10, 60 and 300 seconds, in hundredths of a percent: 0..=10000.
     pub averages: [u16; 3],
-    /// Microseconds in all, since the segment was made or reset.
+    /// Microseconds in all, since the segment was made or reset, but for the last second or so of what is running. Never
+    /// goes back, also over deaths.
     pub total_us: u64,
 }
 
@@ -68,6 +69,8 @@ pub struct Durations {
     pub buckets: [u64; 32],
     /// The longest, in microseconds.
     pub longest_us: u64,
+    /// All together, in microseconds.
+    pub sum_us: u64,
 }
 
 impl Durations {

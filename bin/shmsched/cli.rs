@@ -45,6 +45,10 @@ pub enum Verb {
     Wait(Wait),
     /// Copy standard input to standard output, one token a byte
     Pipe(Pipe),
+    /// Show for how long anybody has waited, as the kernel's pressure files do
+    Pressure(Pressure),
+    /// Print metrics for Prometheus, or serve them
+    Metrics(Metrics),
     /// Look for what is wrong with a segment
     Doctor(Doctor),
     /// Free the slots of an orphan: its run was killed, its command still runs
@@ -274,6 +278,51 @@ pub struct Pipe {
     /// A name from lowest to highest, or -3 to 3
     #[arg(short, long, value_name = "PRIORITY", default_value = "normal", value_parser = parse_priority, allow_hyphen_values = true)]
     pub priority: Priority,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "some: somebody waited. full: the part of that in which nothing had been released or spent for 200 ms.
+avg10, avg60 and avg300 are percent of the last 10, 60 and 300 seconds, total is microseconds since the segment was made.
+If the segment has several gates, each line begins with the gate's name.
+
+Examples:
+  shmsched pressure thumbs
+  shmsched pressure thumbs --above 40 || echo somebody waits most of the time
+  shmsched pressure thumbs --json | jq .scheduler.some.avg10"
+)]
+pub struct Pressure {
+    #[command(flatten)]
+    pub existing: Existing,
+    /// End with 1 if `some` avg10 of any gate is above so many percent
+    #[arg(long, value_name = "PERCENT", value_parser = units::parse_percent, allow_hyphen_values = true)]
+    pub above: Option<u16>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Prints OpenMetrics text once, or answers GET /metrics until a signal ends it. A segment that cannot be read has
+shmsched_up 0; without --listen its error also goes to stderr, and its exit code is that of the command.
+
+Examples:
+  shmsched metrics thumbs
+  shmsched metrics thumbs uplink --listen 9300              on 127.0.0.1 only
+  shmsched metrics thumbs --listen 0.0.0.0:9300             for everybody who reaches this machine
+  shmsched metrics thumbs > /var/lib/node_exporter/shmsched.prom.new"
+)]
+pub struct Metrics {
+    /// Names, paths (with a slash), or shm:NAME
+    #[arg(value_name = "SEGMENT", required = true)]
+    pub segments: Vec<OsString>,
+    /// Serve them over HTTP: ADDRESS:PORT, or a port of the loopback address; port 0 is any free one
+    #[arg(long, value_name = "ADDRESS", value_parser = units::parse_address)]
+    pub listen: Option<String>,
+    /// Use segments of other users in directories that anybody can write to
+    #[arg(long)]
+    pub trust_foreign: bool,
 }
 
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ pub type Outcome = Result<u8, Failure>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
-    /// `doctor` found something.
+    /// `doctor` found something, or `pressure` is above.
     Found = 1,
     /// The command line is wrong, or asks for a gate that the segment lacks.
     Usage = 64,
@@ -53,7 +53,10 @@ pub enum Code {
 
 /// Every code with its meaning, in order: the help and the tests read it.
 pub const TABLE: [(Code, &str); 16] = [
-    (Code::Found, "doctor: something is wrong or left"),
+    (
+        Code::Found,
+        "doctor: something is wrong or left; pressure: above the threshold",
+    ),
     (
         Code::Usage,
         "usage, or a gate asked for that the segment lacks",
@@ -357,6 +360,17 @@ pub fn lacking(error: NoGate, location: &Location) -> Failure {
     };
     let to_do = format!("add one with 'shmsched set {option}'");
     Failure::at(location, Code::Usage, error, &to_do)
+}
+
+/// An address that cannot be listened on.
+pub fn listening(error: &io::Error, address: &str) -> Failure {
+    let to_do = match error.kind() {
+        ErrorKind::AddrInUse => "; choose another port",
+        ErrorKind::AddrNotAvailable => "; choose an address of this machine",
+        _ => "",
+    };
+    let text = format!("cannot listen on {address}: {error}{to_do}");
+    Failure::new(system(error, Code::Io), text)
 }
 
 /// What the system refused, as a code of its own where it has one.

@@ -1,6 +1,8 @@
 //! What goes to stdout: text that is safe to show, and writing that never panics.
 
 pub mod json;
+pub mod metrics;
+pub mod pressure;
 pub mod style;
 pub mod table;
 
@@ -97,7 +99,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// A number in few letters: exact below 10000 and where a unit divides it, else three digits: `9999`, `10M`, `1.23M`.
+/// A number in few letters: exact below 10000, else its first three digits: `9999`, `10M`, `1.23M`.
 pub fn short(count: i64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (1_000_000_000_000_000_000, "E"),

@@ -173,6 +173,38 @@ pub fn parse_pause(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a share in percent, with or without the sign, as hundredths of a percent: 0 to 10000. What is finer is cut off, which
+/// leaves a share in hundredths above it or not as it was.
+pub fn parse_percent(text: &str) -> Result<u16, String> {
+    const ALL: u128 = 10_000;
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let (hundredths, more) = match scaled(number, 100) {
+        Ok(hundredths) => (hundredths, 0),
+        Err(Inexact::TooFine { below }) => (below, 1),
+        Err(Inexact::TooLarge) => (ALL, 1),
+        Err(Inexact::NoNumber) => return Err("write a percentage, such as 40 or 2.5".into()),
+    };
+    let share = u16::try_from(hundredths).ok();
+    share
+        .filter(|_| hundredths + more <= ALL)
+        .ok_or_else(|| "out of range: 0 to 100 percent".into())
+}
+
+/// Reads where to listen: ADDRESS:PORT, or a port of the loopback address.
+pub fn parse_address(text: &str) -> Result<String, String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let digits = !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
+    let port: Option<u16> = port.parse().ok().filter(|_| digits);
+    // An IPv6 address stands in brackets: without them its last part would be taken for a port.
+    let whole = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+    let printable = !host.contains(|c: char| c.is_control() || c.is_whitespace());
+    match (host, port) {
+        ("", Some(port)) => Ok(format!("127.0.0.1:{port}")),
+        (host, Some(port)) if whole && printable => Ok(format!("{host}:{port}")),
+        _ => Err("write ADDRESS:PORT or a port, such as 127.0.0.1:9300, [::1]:9300 or 9300".into()),
+    }
+}
+
 /// Reads permission bits: octal, at most 777.
 pub fn parse_mode(text: &str) -> Result<u32, String> {
     let octal = !text.is_empty()
@@ -292,6 +324,68 @@ mod tests {
             assert!(of(text).is_err(), "{text}");
         }
         assert!(limit_of("99999999999999999999%", || 1 << 20).is_err());
+    }
+
+    #[test]
+    fn percentages() {
+        for (text, hundredths) in [
+            ("0", 0),
+            ("40", 4_000),
+            ("40%", 4_000),
+            ("2.5", 250),
+            ("0.01", 1),
+            ("0.019", 1),
+            ("100", 10_000),
+            ("100.00", 10_000),
+        ] {
+            assert_eq!(parse_percent(text), Ok(hundredths), "{text}");
+        }
+        for text in [
+            "",
+            "%",
+            "-1",
+            "+1",
+            "100.001",
+            "101",
+            "1e1",
+            "0,5",
+            "5 %",
+            "nan",
+            "655360000",
+            "99999999999999999999999999999999999999999",
+        ] {
+            assert!(parse_percent(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        for (text, address) in [
+            ("9300", "127.0.0.1:9300"),
+            (":9300", "127.0.0.1:9300"),
+            ("0", "127.0.0.1:0"),
+            ("0.0.0.0:80", "0.0.0.0:80"),
+            ("[::1]:65535", "[::1]:65535"),
+            ("localhost:1", "localhost:1"),
+        ] {
+            assert_eq!(parse_address(text).as_deref(), Ok(address));
+        }
+        for text in [
+            "",
+            ":",
+            "x",
+            "127.0.0.1",
+            "::1",
+            "::1:80",
+            "[::1]",
+            "h:",
+            "h:+1",
+            "h:65536",
+            "h:-1",
+            "a b:1",
+        ] {
+            assert!(parse_address(text).is_err(), "{text}");
+        }
     }
 
     #[test]

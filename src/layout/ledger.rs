@@ -72,8 +72,10 @@ shared_record! {
         pub histograms: [U32; real(128)],
         /// The longest of each, in microseconds.
         pub longest: [U64; real(4)],
+        /// The sum of each, in microseconds.
+        pub sums: [U64; real(4)],
         /// To a multiple of 128.
-        pub reserved4: [U64; real(8)],
+        pub reserved4: [U64; real(4)],
     }
 }
 
@@ -131,11 +133,13 @@ impl Member {
     pub fn took(&self, what: Took, ns: u64) {
         let us = ns / 1_000;
         let at = (u64::BITS - us.leading_zeros()).min(31) as usize;
-        if let (Some(count), Some(longest)) = (
+        if let (Some(count), Some(longest), Some(sum)) = (
             self.histograms.get(what as usize * 32 + at),
             self.longest.get(what as usize),
+            self.sums.get(what as usize),
         ) {
             count.add(1);
+            sum.add(us);
             let mut seen = longest.get();
             while seen < us {
                 match longest.replace(seen, us) {

@@ -5,11 +5,9 @@ use crate::error::AcquireError;
 use crate::layout::{Gate, LANES};
 use crate::park::Post;
 use crate::protocol::bucket::Bucket;
+use crate::protocol::limiter::STALL_TICK_NS;
 use crate::scheduler::QueueStats;
 use crate::sys::clock;
-
-/// A tick of [`LimiterQueueStats::stall`].
-const STALL_TICK_NS: u64 = 100_000_000;
 
 /// One priority's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::park::queue::Queue;
 use crate::park::waiter::{Fate, Kind, Nudge, Waiter, Wish};
 use crate::park::{self, HELPER_BIT};
 use crate::protocol::bucket::Bucket;
-use crate::protocol::limiter::GUARD_NS;
+use crate::protocol::limiter::guard;
 use crate::protocol::line::Doing;
 use crate::protocol::turn::{Outlook, Why};
 use crate::segment::attachment::Attachment;
@@ -58,7 +58,7 @@ impl Attachment {
             return false;
         }
         let bucket = self.bucket();
-        bucket.refill(clock::now());
+        bucket.refill_by(clock::now);
         if self.must_queue(Gate::Limiter) {
             self.tell_of_credit();
             return false;
@@ -79,7 +79,7 @@ impl Attachment {
     /// Into debt, if need be, at this level and those above; all, or none. Whether any went into debt.
     fn force_tokens(self: &Arc<Self>, tokens: u32) -> Option<bool> {
         let bucket = self.bucket();
-        bucket.refill(clock::now());
+        bucket.refill_by(clock::now);
         let debit = bucket.debit(tokens, i32::MIN).ok()?;
         let above = match &self.parent {
             None => false,
@@ -166,7 +166,7 @@ impl Attachment {
                 return Err(self.take_note(waiter, outlook));
             }
             let now = clock::now();
-            bucket.refill(now);
+            bucket.refill_by(clock::now);
             // Not on the word of who called: the lane may have got on since.
             let force = gate.may_force(lane, waiter.since, now);
             let least = match force {
@@ -218,9 +218,8 @@ impl Attachment {
 
     /// When a waiter may go into debt.
     fn guard_of(&self, waiter: &Waiter) -> u64 {
-        let progress = self.views.limiter_cold.progress[waiter.post.lane].get();
-        let since = progress.min(clock::now()).max(waiter.since);
-        since.saturating_add(GUARD_NS)
+        let progress = &self.views.limiter_cold.progress[waiter.post.lane];
+        guard(progress, waiter.since, clock::now())
     }
 
     /// Until when a waiter of a child has nothing to do but wait for the level above.

@@ -105,9 +105,17 @@ impl Bucket<'_> {
         coarse_now / TICK_NS <= self.hot.stamp.peek() >> PART_BITS
     }
 
-    /// Pays what was earned since the stamp, if nobody else does.
+    /// [`Bucket::refill_by`] a clock that stands still.
+    #[cfg(any(test, shmsched_loom))]
     pub fn refill(&self, now: u64) {
+        self.refill_by(|| now);
+    }
+
+    /// Pays what was earned since the stamp, if nobody else does. The clock is read after the stamp: with a time from
+    /// before, the stamp of somebody who paid in between would look too far ahead, however long this one was stopped.
+    pub fn refill_by(&self, clock: impl Fn() -> u64) {
         let seen = Stamp(self.hot.stamp.get());
+        let now = clock();
         if seen.is_absurd(now) {
             let _ = self.hot.stamp.replace(seen.0, Stamp::at(now).0);
             return;
@@ -201,7 +209,7 @@ impl Bucket<'_> {
     /// Changes the rate from now on: what was earned before is paid at the old one, a balance above the new capacity is
     /// cut to it, a debt stays.
     pub fn set_rate(&self, rate: u32, now: u64) {
-        self.refill(now);
+        self.refill_by(|| now);
         // Less than a token leaves the stamp where it is. That time is the old rate's too.
         for _ in 0..4 {
             let seen = Stamp(self.hot.stamp.get());

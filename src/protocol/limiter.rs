@@ -17,6 +17,8 @@ use crate::words::U64;
 
 /// After so long without getting on the front of a lane is admitted into debt.
 pub const GUARD_NS: u64 = 1_000_000_000;
+/// What a stall is told in.
+pub const STALL_TICK_NS: u64 = 100_000_000;
 /// How many of the line know by themselves when their turn comes. The others are told when they become such.
 const AWARE: usize = 2;
 /// When one that is behind somebody who was called looks again.
@@ -49,7 +51,7 @@ impl View<'_> {
 
 /// When the front of a lane, in line since then, may go into debt. A lane that got on over a second from now, which only
 /// a scribbler makes, has not got on.
-fn guard(progress: &U64, since: u64, now: u64) -> u64 {
+pub fn guard(progress: &U64, since: u64, now: u64) -> u64 {
     let progress = match progress.get() {
         absurd if absurd > now.saturating_add(GUARD_NS) => 0,
         progress => progress.min(now),
@@ -151,9 +153,22 @@ impl<'a> Gate<'a> {
         Bucket { hot: self.hot }
     }
 
-    /// Refills, looks who is next and calls as many as now fit, see [`turn::advance`].
+    /// [`Gate::advance_by`] a clock that stands still.
+    #[cfg(any(test, shmsched_loom))]
     pub fn advance(
         &self,
+        me: Option<(u32, usize)>,
+        why: Why,
+        (now, ms): (u64, u32),
+        ring: &mut dyn FnMut(u32, usize),
+    ) -> Outlook {
+        self.advance_by(&|| now, me, why, (now, ms), ring)
+    }
+
+    /// Refills by the clock, looks who is next and calls as many as now fit, see [`turn::advance`].
+    pub fn advance_by(
+        &self,
+        clock: &dyn Fn() -> u64,
         me: Option<(u32, usize)>,
         why: Why,
         (now, ms): (u64, u32),
@@ -164,12 +179,12 @@ impl<'a> Gate<'a> {
         }
         // Before the line is read, which then has whoever reckoned without it.
         if !super::mutant("refill-late") {
-            self.bucket().refill(now); // pair: bucket-credit
+            self.bucket().refill_by(clock); // pair: bucket-credit
         }
         let mut plan = |entries: &[Entry]| {
             let bucket = self.bucket();
             if super::mutant("refill-late") {
-                bucket.refill(now);
+                bucket.refill_by(clock);
             }
             let progress = &self.cold.progress;
             plan(View {

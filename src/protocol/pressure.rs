@@ -128,7 +128,8 @@ impl Pressure<'_> {
         }
     }
 
-    /// The two signals now, what is running included unless nobody alive waits.
+    /// The two signals now. The averages include what is running, unless nobody alive waits; the totals are what was taken
+    /// by now, which is all but the last second or so.
     pub fn read(&self, now: u64, anybody: bool) -> [Signal; 2] {
         let began = match anybody {
             true => self.words.began.get(),
@@ -144,13 +145,13 @@ impl Pressure<'_> {
         let full = (some.is_some() && quiet < now).then_some((quiet, now));
         [(Which::Some, some), (Which::Full, full)].map(|(which, running)| {
             let (total, averages) = which.of(self.words);
-            let length = running.map_or(0, |(from, to)| to - from);
             Signal {
                 averages: std::array::from_fn(|at| {
                     let average = Average(averages[at].get());
                     average.at(running, now, WINDOWS[at])
                 }),
-                total: total.get().saturating_add(length),
+                // Without what is running, which its waiters may take with them when they die: it never goes back.
+                total: total.get(),
             }
         })
     }
@@ -285,13 +286,16 @@ mod tests {
         let p = pressure(&words);
         p.begin(10 * S);
         let running = p.read(13 * S, true);
-        assert_eq!(running[0].total, 3 * S);
-        assert_eq!(running[1].total, 3 * S - QUIET_NS);
-        assert_eq!(p.read(13 * S, false)[0].total, 0, "the dead do not wait");
+        assert_eq!(running[0].total, 0, "not taken yet");
+        let share = 1.0 - (-0.3f64).exp();
+        assert!((running[0].averages[0] - share).abs() < 1e-6);
+        assert!(running[1].averages[0] > 0.2 && running[1].averages[0] < share);
+        let dead = p.read(13 * S, false);
+        assert_eq!(dead, [Signal::default(); 2], "the dead do not wait");
         p.checkpoint(13 * S);
-        assert_eq!(p.read(13 * S, false)[0].total, 3 * S);
-        let [some, full] = p.read(14 * S, true);
-        assert_eq!((some.total, full.total), (4 * S, 4 * S - QUIET_NS));
+        let [some, full] = p.read(13 * S, false);
+        assert_eq!((some.total, full.total), (3 * S, 3 * S - QUIET_NS));
+        assert!((p.read(13 * S, true)[0].averages[0] - share).abs() < 1e-6);
         p.progress(15 * S);
         p.progress(15 * S + QUIET_NS / 2);
         p.end(15 * S + QUIET_NS);

@@ -1,6 +1,6 @@
 //! Counters of one instance, as plain values (groups F and G).
 
-use super::Scheduler;
+use super::{NO_BOUND, Scheduler};
 use crate::error::AcquireError;
 use crate::layout::{Gate, LANES};
 use crate::park::Post;
@@ -80,6 +80,23 @@ pub struct Stats {
 }
 
 impl Scheduler {
+    /// The target of every priority for this handle, lowest first, resolved from its own settings and the segment's, as they
+    /// are now; `None` is unlimited. What [`Sample::scheduler`](crate::pressure::Sample::scheduler) wants (N11).
+    pub fn targets(&self) -> [Option<u32>; LANES] {
+        let attachment = self.attachment();
+        if attachment.failure() == Some(AcquireError::Forked) {
+            return [None; LANES];
+        }
+        let hot = attachment.hot();
+        std::array::from_fn(|lane| {
+            // None is a negative one in the segment, the largest number in the handle.
+            let segment = u32::try_from(hot.targets[lane].get()).ok();
+            let own = self.bounds[lane];
+            let own = (own != NO_BOUND).then_some(own);
+            [segment, own].into_iter().flatten().min()
+        })
+    }
+
     /// Counters of this instance (one member: all clones of the handle).
     ///
     /// Takes the member's queue lock and reads its records: poll with moderation.

@@ -212,6 +212,8 @@ fn durations(views: &Views, what: Took) -> Durations {
         }
         let longest = member.longest[what as usize].get();
         durations.longest_us = durations.longest_us.max(longest);
+        let sum = member.sums[what as usize].get();
+        durations.sum_us = durations.sum_us.wrapping_add(sum);
     }
     durations
 }

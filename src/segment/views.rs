@@ -243,7 +243,8 @@ impl Views {
                 counts.iter().for_each(|count| count.put(0));
             }
             let rest = member.forced.iter().chain(&member.pacer);
-            rest.chain(&member.longest).for_each(|word| word.put(0));
+            let rest = rest.chain(&member.longest).chain(&member.sums);
+            rest.for_each(|word| word.put(0));
             member.histograms.iter().for_each(|word| word.put(0));
         }
         for record in self.records.iter() {

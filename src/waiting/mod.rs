@@ -115,7 +115,10 @@ impl Attachment {
         let now = (clock::now(), clock::coarse_ms() as u32);
         match gate {
             Gate::Scheduler => self.advance_slots(place, None),
-            Gate::Limiter => self.views.limiter().advance(place, why, now, &mut ring),
+            Gate::Limiter => {
+                let limiter = self.views.limiter();
+                limiter.advance_by(&clock::now, place, why, now, &mut ring)
+            }
             Gate::Pacer => self.views.pacer().advance(place, why, now, &mut ring),
         }
     }

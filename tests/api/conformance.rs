@@ -43,6 +43,7 @@ fn every_id_has_its_row() {
         .chain(numbered('P', 48, &[]))
         .chain(numbered('Q', 9, &[]))
         .chain(numbered('R', 14, &[7, 8, 9]))
+        .chain(numbered('N', 44, &[]))
         .collect();
     for id in &expected {
         let count = rows.iter().filter(|row| *row == id).count();

@@ -18,6 +18,7 @@ mod lottery;
 mod pacer;
 mod pacer_cancel;
 mod permits;
+mod pressure;
 mod priorities;
 mod run;
 mod send_sync;

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-const VERBS: [&str; 12] = [
+const VERBS: [&str; 14] = [
     "create",
     "list",
     "inspect",
@@ -17,6 +17,8 @@ const VERBS: [&str; 12] = [
     "run",
     "wait",
     "pipe",
+    "pressure",
+    "metrics",
     "doctor",
     "evict",
     "rm",
@@ -205,6 +207,8 @@ pub const EVERY: &[(&str, &[&str])] = &[
     ("inspect", &["--json"]),
     ("set", &["--concurrency", "1"]),
     ("wait", &["--timeout", "1s"]),
+    ("pressure", &[]),
+    ("pressure", &["--above", "0", "--json"]),
     ("doctor", &[]),
     ("doctor", &["--repair"]),
     ("doctor", &["--json"]),

@@ -13,6 +13,7 @@ mod documents;
 mod files;
 mod gates;
 mod holders;
+mod metrics;
 mod nesting;
 mod pipe;
 mod planted;

@@ -9,7 +9,6 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetpgrp, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +45,7 @@ impl Terminal {
         shell.env("SHMSCHED_DIR", directory).env_remove("NO_COLOR");
         shell.envs(environment.iter().copied());
         let shell = shell.stdin(end()).stdout(end()).stderr(end()).spawn();
-        let master = File::from(OwnedFd::from(master));
+        let master = File::from(master);
         let terminal = Terminal {
             written: Written::default(),
             cut: Arc::default(),

@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod gates;
 mod operations;
 mod pairs;
 mod sweep;
@@ -16,6 +17,7 @@ mod sweep;
 fn child() {
     support::enter(&[
         ("operate", operations::operate),
+        ("gates", gates::operate),
         ("hold", operations::hold),
         ("orphan", operations::orphan),
     ]);

@@ -13,6 +13,7 @@ mod namespaces;
 mod order;
 mod pacer;
 mod puppet;
+mod reboot;
 mod review;
 mod tokens;
 mod traced;
@@ -42,5 +43,7 @@ fn child() {
         ("tap", tokens::play),
         ("drip", tokens::drip),
         ("fork_tokens", tokens::fork_tokens),
+        ("wreck", reboot::wreck),
+        ("reborn", reboot::reborn),
     ]);
 }

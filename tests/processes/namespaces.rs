@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The wrapper for a namespace of that kind, if this system permits one.
-fn unshare(kind: &[&'static str]) -> Option<Vec<&'static str>> {
+pub fn unshare(kind: &[&'static str]) -> Option<Vec<&'static str>> {
     for user in [&[][..], &["--user", "--map-root-user"]] {
         let wrapper: Vec<&'static str> = ["unshare"]
             .iter()

@@ -7,7 +7,9 @@ mod doctor;
 mod evict;
 mod inspect;
 mod list;
+mod metrics;
 mod pipe;
+mod pressure;
 mod rm;
 mod run;
 mod set;
@@ -30,6 +32,8 @@ pub fn dispatch(cli: Cli) -> Outcome {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Wait(arguments) => wait::wait(&arguments),
         Verb::Pipe(arguments) => pipe::pipe(&arguments),
+        Verb::Pressure(arguments) => pressure::pressure(&arguments),
+        Verb::Metrics(arguments) => metrics::metrics(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::Evict(arguments) => evict::evict(&arguments),
         Verb::Rm(arguments) => rm::rm(&arguments),

@@ -1,4 +1,4 @@
-//! The JSON documents of `inspect`, `list` and `doctor`: stable keys, `"schema": 1`, integers that JavaScript reads exactly.
+//! The JSON documents of `inspect`, `list`, `doctor` and `pressure`: stable keys, `"schema": 1`, integers that JavaScript reads exactly.
 //!
 //! `inspect` (absent gates are `null`, as is an unlimited `concurrency`):
 //!
@@ -37,9 +37,18 @@
 //!   "findings": [{"kind", "level": "problem"|"note", "member", "pid", "text"}] }
 //! ```
 //!
+//! `pressure` (absent gates are `null`; the averages are percent with at most two decimals):
+//!
+//! ```json
+//! { "schema": 1, "segment": {"name", "path", "id"},
+//!   "scheduler": {"some": {"avg10", "avg60", "avg300", "total_us"}, "full": {"avg10", "avg60", "avg300", "total_us"}},
+//!   "limiter": {..}, "pacer": {..} }
+//! ```
+//!
 //! Invalid UTF-8 comes out as U+FFFD, control characters as `\u00XX`.
 
 mod gates;
+pub mod pressure;
 
 use std::time::Duration;
 
@@ -332,11 +341,22 @@ pub struct Doctor<'a, F> {
     findings: &'a [F],
 }
 
+/// Which segment a document is about.
 #[derive(Serialize)]
 struct Patient<'a> {
     name: &'a str,
     path: String,
     id: String,
+}
+
+impl<'a> Patient<'a> {
+    fn new(info: &'a SegmentInfo) -> Patient<'a> {
+        Patient {
+            name: &info.name,
+            path: info.path.to_string_lossy().into_owned(),
+            id: id(&info.id),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Serialize)]
@@ -352,14 +372,9 @@ impl<'a, F: Serialize> Doctor<'a, F> {
         repaired: Option<Repaired>,
         findings: &'a [F],
     ) -> Doctor<'a, F> {
-        let segment = Patient {
-            name: &info.name,
-            path: info.path.to_string_lossy().into_owned(),
-            id: id(&info.id),
-        };
         Doctor {
             schema: SCHEMA,
-            segment,
+            segment: Patient::new(info),
             ok,
             repaired,
             findings,

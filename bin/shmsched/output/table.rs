@@ -106,15 +106,8 @@ pub fn list(segments: &[Listed], style: Style) -> String {
 
 /// For how much of the last 10 seconds somebody waited, at the gate where that was most: hundredths of a percent.
 pub fn pressure(snapshot: &Snapshot) -> u16 {
-    let gates = [
-        snapshot.scheduler.as_ref().map(|gate| gate.pressure),
-        snapshot.limiter.as_ref().map(|gate| gate.pressure),
-        snapshot.pacer.as_ref().map(|gate| gate.pressure),
-    ];
-    let some = gates
-        .into_iter()
-        .flatten()
-        .map(|pressure| pressure.some.averages[0]);
+    let gates = super::pressure::gates(snapshot);
+    let some = gates.iter().map(|(_, pressure)| pressure.some.averages[0]);
     some.max().unwrap_or(0)
 }
 

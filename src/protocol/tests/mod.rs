@@ -50,6 +50,7 @@ fn member() -> Member {
         pacer: Default::default(),
         histograms: std::array::from_fn(|_| U32::new(0)),
         longest: Default::default(),
+        sums: Default::default(),
         reserved4: Default::default(),
     }
 }

@@ -77,11 +77,10 @@ const COLUMNS: [Column; 8] = [
 ];
 
 pub fn draw(model: &mut Model, theme: Theme, buffer: &mut Buffer, area: Rect) {
-    if area.is_empty()
-        || !model
-            .selected()
-            .is_some_and(|watched| watched.found.is_ok())
-    {
+    let there = model
+        .selected()
+        .is_some_and(|watched| watched.found.is_ok());
+    if area.is_empty() || !there {
         return;
     }
     let (rows, marked, all) = model.shown(usize::from(area.height - 1));

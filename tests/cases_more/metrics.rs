@@ -1,0 +1,594 @@
+//! `pressure` and `metrics`: what they say of a segment in use, and who may ask.
+
+use crate::stage::{Job, Stage, ended, shmsched, works};
+use crate::support::{LONG, until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// A listening `metrics`.
+struct Server {
+    job: Job,
+    address: SocketAddr,
+}
+
+impl Server {
+    #[track_caller]
+    fn of(stage: &Stage, more: &[&str]) -> Server {
+        let mut job = stage.job("metrics", &[more, &["--listen", "0"]].concat());
+        until(LONG, "it listens", || {
+            job.out().ends_with('\n') || job.poll().is_some()
+        });
+        let out = job.out();
+        let address = out
+            .strip_prefix("listening on http://")
+            .and_then(|rest| rest.strip_suffix("/metrics\n"))
+            .unwrap_or_else(|| panic!("{out}{}", job.err()));
+        let address: SocketAddr = address.parse().expect("an address");
+        assert!(address.ip().is_loopback(), "{address}");
+        Server { job, address }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("it accepts");
+        stream.set_read_timeout(Some(LONG)).expect("a timeout");
+        stream
+    }
+
+    /// The whole answer to that.
+    fn ask(&self, request: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = Vec::new();
+        stream
+            .read_to_end(&mut answer)
+            .expect("an answer and its end");
+        String::from_utf8(answer).expect("text")
+    }
+
+    #[track_caller]
+    fn page(&self) -> String {
+        let answer = self.ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        let (head, page) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(page.ends_with("# EOF\n"));
+        page.to_owned()
+    }
+
+    /// A page that was asked for a whole page's life after now.
+    fn fresh_page(&self) -> String {
+        std::thread::sleep(Duration::from_millis(150));
+        self.page()
+    }
+}
+
+/// The value of a series, by the name and some of its labels.
+#[track_caller]
+fn value(page: &str, series: &str) -> f64 {
+    let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+    let mut found = page.lines().filter(|line| {
+        line.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with('{'))
+            && labels.split(',').all(|label| line.contains(label))
+    });
+    let line = found
+        .next()
+        .unwrap_or_else(|| panic!("no {series} in {page}"));
+    assert_eq!(found.next(), None, "several {series}");
+    line.rsplit_once(' ')
+        .expect("a value")
+        .1
+        .parse()
+        .expect("a number")
+}
+
+fn names(text: &str) -> BTreeSet<String> {
+    let ends = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let found = text.match_indices("shmsched_").map(|(at, _)| {
+        let rest = &text[at..];
+        rest[..rest.find(ends).unwrap_or(rest.len())].to_owned()
+    });
+    found.collect()
+}
+
+#[test]
+fn metrics_of_a_missing_and_a_damaged_segment() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    let [missing, damaged] = ["missing", "damaged"].map(|name| stage.scene.path(name));
+    fs::write(&damaged, "a letter\n").expect("a file");
+    for (first, second, code) in [(&missing, &damaged, 66), (&damaged, &missing, 65)] {
+        let [first, second] = [first, second].map(|path| path.to_string_lossy().into_owned());
+        let ended = stage.call("metrics", &[&first, &second]);
+        ended.is(code);
+        let page = ended.text();
+        assert_eq!(value(&page, "shmsched_up{S\""), 1.0);
+        assert_eq!(value(&page, "shmsched_up{missing"), 0.0);
+        assert_eq!(value(&page, "shmsched_up{damaged"), 0.0);
+        assert!(page.ends_with("# EOF\n"));
+        let lines: Vec<&str> = ended.err.lines().collect();
+        assert!(
+            lines.len() == 2 && lines.iter().all(|line| line.starts_with("shmsched: ")),
+            "{lines:?}"
+        );
+        assert!(lines[0].contains(&first) && lines[1].contains(&second));
+    }
+    // Once however often it is named.
+    let twice = stage.segment().to_string_lossy().into_owned();
+    let page = stage.call("metrics", &[&twice]).is(0).text();
+    assert_eq!(page.matches("shmsched_up{").count(), 1);
+    // It comes, goes, and comes again.
+    let other = Stage::new(&["--concurrency", "1"]);
+    let late = stage.scene.path("late");
+    let name = late.to_string_lossy().into_owned();
+    let server = Server::of(&other, &[&name]);
+    let up = || value(&server.fresh_page(), "shmsched_up{late");
+    assert_eq!(up(), 0.0);
+    for round in 1..=2u32 {
+        let concurrency = round.to_string();
+        ended_ok(&["create", &name, "--concurrency", &concurrency]);
+        assert_eq!(up(), 1.0);
+        let limit = value(&server.page(), "shmsched_scheduler_concurrency{late");
+        assert_eq!(limit, f64::from(round));
+        ended_ok(&["rm", &name]);
+        assert_eq!(up(), 0.0);
+    }
+    assert_eq!(server.job.err(), "");
+}
+
+#[track_caller]
+fn ended_ok(arguments: &[&str]) {
+    ended(&mut shmsched(arguments)).is(0);
+}
+
+#[test]
+fn counters_stay_when_a_member_is_killed_and_its_gauges_go() {
+    let stage = Stage::new(&["--concurrency", "2"]);
+    let server = Server::of(&stage, &[]);
+    let mut holder = stage.hold_with(&["--slots", "2"]);
+    let mut waiter = stage.job("run", &["--", "true"]);
+    stage.in_line(1);
+    let page = server.fresh_page();
+    let members = |page: &str| page.matches("shmsched_member_held{").count();
+    let held = format!("shmsched_member_held{{pid=\"{}\"", holder.pid());
+    assert_eq!((members(&page), value(&page, &held)), (2, 2.0));
+    let waiting = format!("shmsched_member_waiting{{pid=\"{}\"", waiter.pid());
+    assert_eq!(value(&page, &waiting), 1.0);
+    assert_eq!(value(&page, "shmsched_scheduler_running"), 2.0);
+    assert_eq!(value(&page, "shmsched_scheduler_queued{\"normal\""), 1.0);
+    assert_eq!(value(&page, "shmsched_scheduler_admitted_total"), 2.0);
+    assert_eq!(value(&page, "shmsched_scheduler_deferred_total"), 1.0);
+    assert_eq!(value(&page, "shmsched_members{alive"), 2.0);
+    let before = value(&page, "shmsched_scheduler_pressure_some_seconds_total");
+    assert!(before > 0.0);
+
+    // Nobody looks any more after both are killed: what is shown is right all the same.
+    waiter.kill_all();
+    holder.kill_all();
+    let page = server.fresh_page();
+    assert_eq!(members(&page), 0, "{page}");
+    assert_eq!(value(&page, "shmsched_scheduler_running"), 0.0);
+    assert_eq!(value(&page, "shmsched_scheduler_queued{\"normal\""), 0.0);
+    assert_eq!(value(&page, "shmsched_scheduler_admitted_total"), 2.0);
+    assert_eq!(value(&page, "shmsched_scheduler_deferred_total"), 1.0);
+    assert_eq!(value(&page, "shmsched_scheduler_lost_total"), 1.0);
+    let after = value(&page, "shmsched_scheduler_pressure_some_seconds_total");
+    assert!(after >= before, "a counter stepped back: {before} {after}");
+
+    // Their slots are taken by others: the counters go on.
+    stage.call("run", &["--", "true"]).is(0);
+    let page = server.fresh_page();
+    assert_eq!(value(&page, "shmsched_scheduler_admitted_total"), 3.0);
+    assert_eq!(value(&page, "shmsched_scheduler_deferred_total"), 1.0);
+    assert_eq!(value(&page, "shmsched_scheduler_lost_total"), 1.0);
+    assert_eq!(value(&page, "shmsched_scheduler_reclaimed_total"), 2.0);
+    stage.quiet(2);
+}
+
+/// Every counter, over deaths of all kinds, as a Prometheus sees them: never less than before.
+#[test]
+fn no_counter_ever_steps_back() {
+    let stage = Stage::new(&["--concurrency", "1", "--rate", "1000", "--interval", "1ms"]);
+    let server = Server::of(&stage, &[]);
+    let mut last = std::collections::BTreeMap::<String, f64>::new();
+    let end = Instant::now() + Duration::from_secs(4);
+    let mut rounds = 0;
+    while Instant::now() < end {
+        let mut jobs: Vec<Job> = (0..4)
+            .map(|_| stage.job("run", &["--tokens", "1", "--", "sleep", "0.05"]))
+            .collect();
+        std::thread::sleep(Duration::from_millis(10 + rounds % 7 * 17));
+        for job in &mut jobs {
+            job.kill_all();
+        }
+        for line in server.page().lines().filter(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').expect("a value");
+            let name = series.split('{').next().expect("a name");
+            let value: f64 = value.parse().expect("a number");
+            let counts = ["_total", "_bucket", "_count", "_sum"];
+            if counts.iter().any(|end| name.ends_with(end)) {
+                let before = last.insert(series.to_owned(), value).unwrap_or(0.0);
+                assert!(value >= before, "{series}: {before}, then {value}");
+            }
+        }
+        rounds += 1;
+    }
+    assert!(rounds > 5 && last.len() > 100);
+    stage.quiet(1);
+}
+
+#[test]
+fn what_a_server_answers() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    let server = Server::of(&stage, &[]);
+    let metrics = server.ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(metrics.contains(
+        "\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"
+    ));
+    let older = server.ask("GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain\r\n\r\n");
+    assert!(older.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    let root = server.ask("GET / HTTP/1.0\r\n\r\n");
+    assert!(root.starts_with("HTTP/1.0 200 OK\r\n") && root.contains("/metrics"));
+    assert_eq!(
+        root.split_once("\r\n\r\n")
+            .expect("a body")
+            .1
+            .lines()
+            .count(),
+        1
+    );
+    for (request, code) in [
+        ("GET /metrics/ HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        ("GET /../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        ("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (
+            "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
+            405,
+        ),
+        ("DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        ("rubbish\r\n\r\n", 400),
+        ("GET /metrics HTTP/9.9\r\n\r\n", 400),
+        ("\0\x01\x02\x03\r\n\r\n", 400),
+    ] {
+        let answer = server.ask(request);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {code} ")),
+            "{request:?}: {answer}"
+        );
+        assert_eq!(code == 405, answer.contains("allow: GET"), "{answer}");
+    }
+    // A path's query is nobody's concern.
+    assert!(
+        server
+            .ask("GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+            .contains(" 200 OK")
+    );
+}
+
+/// Served within a second, whatever others do.
+#[track_caller]
+fn good_client(server: &Server) {
+    let begun = Instant::now();
+    server.page();
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[test]
+fn hostile_clients_keep_nobody_out() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    let server = Server::of(&stage, &[]);
+    // Half a request, and then nothing.
+    let half: Vec<TcpStream> = (0..100)
+        .map(|at| {
+            let mut stream = server.connect();
+            let part = &b"GET /metrics HTTP/1.1\r\nHost: "[..at % 28];
+            stream.write_all(part).expect("sent");
+            stream
+        })
+        .collect();
+    good_client(&server);
+    // A head of a megabyte: refused before all of it is read.
+    let mut large = server.connect();
+    let head = format!(
+        "GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n",
+        "a".repeat(1 << 20)
+    );
+    let _ = large.write_all(head.as_bytes());
+    let mut answer = Vec::new();
+    match large.read_to_end(&mut answer) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431 "),
+        "{answer}"
+    );
+    good_client(&server);
+    // Whole requests whose answers nobody reads, and a byte now and then.
+    let deaf: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                .expect("sent");
+            stream
+        })
+        .collect();
+    good_client(&server);
+    let begun = Instant::now();
+    let mut slow = server.connect();
+    let mut sent = 0;
+    while begun.elapsed() < Duration::from_secs(12) {
+        match slow.write_all(b"a") {
+            Ok(()) => sent += 1,
+            Err(_) => break,
+        }
+        if sent % 10 == 0 {
+            good_client(&server);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let took = begun.elapsed();
+    assert!(
+        took > Duration::from_secs(4) && took < Duration::from_secs(8),
+        "cut off after {took:?}"
+    );
+    // All of the first hundred have been let go by now.
+    for mut stream in half {
+        let mut rest = Vec::new();
+        if let Err(error) = stream.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+    }
+    drop(deaf);
+    good_client(&server);
+    // It holds few descriptors, and no memory to speak of.
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", server.job.pid()))
+        .expect("its files")
+        .count();
+    assert!(descriptors < 100, "{descriptors}");
+}
+
+#[test]
+fn signals_end_a_server_as_they_end_others() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let mut server = Server::of(&stage, &[]);
+        // Also with a client in the middle of something.
+        let mut client = server.connect();
+        client.write_all(b"GET /met").expect("sent");
+        server.page();
+        server.job.signal(signal);
+        let ended = server.job.wait(Duration::from_secs(2));
+        assert_eq!(ended.is(code).err, "");
+    }
+    stage.quiet(1);
+}
+
+#[test]
+fn addresses_that_cannot_be_listened_on() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    let server = Server::of(&stage, &[]);
+    let taken = server.address.to_string();
+    let refused = stage.call("metrics", &["--listen", &taken]);
+    let line = refused.is(74).one_line();
+    assert!(
+        line.contains(&taken) && line.contains("choose another port"),
+        "{line}"
+    );
+    // Of the documentation's net: of no machine.
+    let refused = stage.call("metrics", &["--listen", "192.0.2.1:0"]);
+    refused.is(74).one_line();
+    for wrong in ["::1", "127.0.0.1", "x", "65536", "-1"] {
+        stage
+            .call("metrics", &["--listen", wrong])
+            .is(64)
+            .one_line();
+    }
+    ended(&mut shmsched(&["metrics"])).is(64).one_line();
+    assert_eq!(server.job.err(), "");
+}
+
+/// It opens read-only: no member, no changed byte.
+#[test]
+fn asking_changes_nothing() {
+    let stage = Stage::new(&["--concurrency", "1", "--rate", "5", "--interval", "1s"]);
+    let before = stage.bytes();
+    stage.call::<&str>("metrics", &[]).is(0);
+    stage.call("pressure", &["--json"]).is(0);
+    let server = Server::of(&stage, &[]);
+    server.page();
+    assert!(stage.bytes() == before);
+    stage.call::<&str>("rm", &[]).is(0);
+}
+
+#[test]
+fn pressure_as_the_kernel_writes_it() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    let quiet = stage.call::<&str>("pressure", &[]);
+    let zero = "avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+    assert_eq!(quiet.is(0).text(), format!("some {zero}full {zero}"));
+    stage.call("pressure", &["--above", "0"]).is(0);
+
+    let mut holder = stage.hold();
+    let mut waiter = stage.job("run", &["--", "true"]);
+    stage.in_line(1);
+    // avg10 passes 5 % after half a second.
+    let above = |percent: &str| stage.call("pressure", &["--above", percent]).code();
+    until(LONG, "above 5 %", || above("5") == 1);
+    assert_eq!((above("0"), above("0.01%")), (1, 1));
+    assert_eq!((above("99.99"), above("100")), (0, 0));
+    let text = stage.call("pressure", &["--above", "1"]).is(1).text();
+    // Read as tools read /proc/pressure.
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2);
+    for (line, signal) in lines.iter().zip(["some", "full"]) {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!((words.len(), words[0]), (5, signal));
+        for (word, key) in words[1..]
+            .iter()
+            .zip(["avg10=", "avg60=", "avg300=", "total="])
+        {
+            let number = word.strip_prefix(key).expect("the key");
+            let number: f64 = number.parse().expect("a number");
+            assert!(number >= 0.0);
+        }
+    }
+    let document = stage.call("pressure", &["--json"]).is(0).json();
+    assert_eq!(
+        (&document["schema"], &document["limiter"]),
+        (&1.into(), &Value::Null)
+    );
+    let some = &document["scheduler"]["some"];
+    assert!(
+        some["avg10"].as_f64() > Some(5.0) && some["total_us"].as_u64() > Some(400_000),
+        "{document}"
+    );
+    holder.let_go();
+    holder.wait(LONG).is(0);
+    waiter.wait(LONG).is(0);
+
+    // Several gates have their names, and any of them may be the one that is above.
+    stage
+        .call("set", &["--rate", "10", "--interval", "1ms"])
+        .is(0);
+    let text = stage.call::<&str>("pressure", &[]).is(0).text();
+    let firsts: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split(" avg10").next())
+        .collect();
+    assert_eq!(
+        firsts,
+        [
+            "scheduler some",
+            "scheduler full",
+            "limiter some",
+            "limiter full",
+            "pacer some",
+            "pacer full"
+        ]
+    );
+    for wrong in ["101", "-1", "x", "0,5", ""] {
+        stage
+            .call("pressure", &["--above", wrong])
+            .is(64)
+            .one_line();
+    }
+    stage.quiet(1);
+}
+
+/// The dashboard, the alerts and the list of names are of what is really there.
+#[test]
+fn documents_name_what_there_is() {
+    let stage = Stage::new(&["--concurrency", "1", "--rate", "5", "--interval", "1ms"]);
+    let mut holder = stage.hold();
+    let page = stage.call::<&str>("metrics", &[]).is(0).text();
+    let series = page.lines().filter(|line| !line.starts_with('#'));
+    let there: BTreeSet<String> = series
+        .flat_map(names)
+        .filter(|name| page.contains(&format!("\n{name}{{")))
+        .collect();
+    let grafana: Value =
+        serde_json::from_str(include_str!("../../docs/grafana.json")).expect("JSON");
+    let mut used = BTreeSet::new();
+    let mut expressions = 0;
+    collect(&grafana, &mut |expression| {
+        expressions += 1;
+        let named = names(expression);
+        assert!(!named.is_empty(), "{expression}");
+        used.extend(named);
+    });
+    assert!(expressions >= 12, "{expressions}");
+    used.extend(names(include_str!("../../docs/alerts.yml")));
+    for name in &used {
+        assert!(there.contains(name), "no metric {name}");
+    }
+    // The list has every family, and no other.
+    let listed = names(include_str!("../../docs/metrics.md"));
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let families: BTreeSet<String> = types
+        .map(|line| match line.split_once(' ').expect("a type") {
+            (name, "counter") => format!("{name}_total"),
+            (name, _) => name.to_owned(),
+        })
+        .collect();
+    let missing: Vec<&String> = families.difference(&listed).collect();
+    assert!(missing.is_empty(), "not in docs/metrics.md: {missing:?}");
+    for name in &listed {
+        assert!(
+            there.contains(name) || families.contains(name),
+            "no metric {name}"
+        );
+    }
+    holder.let_go();
+    holder.wait(LONG).is(0);
+}
+
+/// Calls for every query in a dashboard.
+fn collect(value: &Value, found: &mut impl FnMut(&str)) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                match value {
+                    Value::String(text)
+                        if ["expr", "query"].contains(&key.as_str())
+                            && text.contains("shmsched") =>
+                    {
+                        found(text)
+                    }
+                    _ => collect(value, found),
+                }
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| collect(value, found)),
+        _ => {}
+    }
+}
+
+/// `promtool`, where it is installed, finds no fault. `scripts/prometheus` does more.
+#[test]
+fn promtool_finds_no_fault() {
+    if !works(&["promtool", "--version"]) {
+        crate::support::skipped!("there is no promtool");
+    }
+    let stage = Stage::new(&[
+        "--concurrency",
+        "unlimited",
+        "--rate",
+        "5",
+        "--interval",
+        "1ms",
+    ]);
+    let server = Server::of(&stage, &[]);
+    let older = server.ask("GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain\r\n\r\n");
+    let page = older.split_once("\r\n\r\n").expect("a body").1;
+    let mut command = crate::stage::command("promtool");
+    let mut promtool = command
+        .args(["check", "metrics"])
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    promtool
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(page.as_bytes())
+        .expect("sent");
+    let output = promtool.wait_with_output().expect("it ends");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(
+        output.status.success() && said.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&said)
+    );
+}
