@@ -176,7 +176,7 @@ MEMBER  PID  STATE                          AGE  HELD    FOR  WAITING           
      0  101  alive                        1m01s     2  1m00s  -                         sleep 60
      1  102  stopped (other pid namespace)  2.0s     0      -  normal for 1.5s, place 1  a\\u{1b}[31m\\u{9b}\u{fffd} b
 ";
-        let found = inspect(&samples::busy(), Style::PLAIN);
+        let found = inspect(&samples::stalled(), Style::PLAIN);
         assert_eq!(squeezed(&found), squeezed(expected));
         assert!(!found.chars().any(|c| c.is_control() && c != '\n'));
     }
@@ -236,7 +236,7 @@ MEMBER  PID  STATE    AGE  HELD  FOR  WAITING                            COMMAND
     #[test]
     fn a_list() {
         let listed = |name: &str, found| Listed::new(name.into(), "/d".into(), found);
-        let (slots, paced) = (samples::busy(), samples::paced());
+        let (slots, paced) = (samples::stalled(), samples::paced());
         let segments = [
             listed("b\n", Err("not a segment".into())),
             listed("thumbs", Ok(&slots)),

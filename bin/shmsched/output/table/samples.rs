@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use shmsched::{
-    Concurrency, Durations, Gate, LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState,
-    Pressure, Priority, SchedulerInfo, SegmentInfo, Snapshot, Stalled, WaitingInfo,
+    Concurrency, Gate, LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState, Priority,
+    SchedulerInfo, SegmentInfo, Snapshot, WaitingInfo,
 };
 
 /// A segment with one holder and one waiter.
@@ -51,17 +51,8 @@ pub fn busy() -> Snapshot {
             cancelled: 1,
             lost: 1,
             reclaimed: 3,
-            pressure: Pressure {
-                some: Stalled {
-                    averages: [1_234, 100, 20],
-                    total_us: 5_000_000,
-                },
-                full: Stalled {
-                    averages: [50, 10, 2],
-                    total_us: 90_000,
-                },
-            },
-            waits: waits(),
+            pressure: Default::default(),
+            waits: Default::default(),
             holds: Default::default(),
         }),
         limiter: None,
@@ -102,14 +93,15 @@ pub fn busy() -> Snapshot {
     }
 }
 
-/// Three waits of about a millisecond, and a long one.
-fn waits() -> Durations {
-    let mut waits = Durations {
-        longest_us: 4_000_000,
-        ..Durations::default()
-    };
-    (waits.buckets[10], waits.buckets[22]) = (3, 1);
-    waits
+/// The same, where somebody waited: three for about a millisecond, and one long.
+pub fn stalled() -> Snapshot {
+    let mut snapshot = busy();
+    let scheduler = snapshot.scheduler.as_mut().expect("it has one");
+    scheduler.pressure.some.averages = [1_234, 100, 20];
+    scheduler.pressure.full.averages = [50, 10, 2];
+    (scheduler.waits.buckets[10], scheduler.waits.buckets[22]) = (3, 1);
+    scheduler.waits.longest_us = 4_000_000;
+    snapshot
 }
 
 /// A segment without slots: one waits for tokens, one for its start.

@@ -30,7 +30,7 @@ const SIZES: [(u16, u16); 9] = [
 
 /// All three gates.
 fn full() -> Snapshot {
-    let (mut snapshot, paced) = (samples::busy(), samples::paced());
+    let (mut snapshot, paced) = (samples::stalled(), samples::paced());
     (snapshot.limiter, snapshot.pacer) = (paced.limiter, paced.pacer);
     for (mut member, n) in paced.members.into_iter().zip(2..) {
         member.member = n;
