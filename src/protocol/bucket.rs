@@ -75,7 +75,7 @@ impl Bucket<'_> {
         let first = self.hot.rate.replace(0, rate as i32).is_ok();
         if first {
             self.hot.stamp.put(Stamp::at(now).0);
-            self.hot.tokens.put(rate as i32);
+            self.credit(rate.into()); // not over a debit of who came in between
         }
         first
     }
