@@ -18,7 +18,8 @@
 //! # Features
 //!
 //! All on unless `default-features = false`, which leaves the library alone: `cli`, what only the command needs; `tokio`,
-//! `Limiter::async_reader` and `async_writer`; `stream`, `Limiter::stream`.
+//! `Limiter::async_reader` and `async_writer`; `stream`, `Limiter::stream`. Off unless asked for: `tracing`, documents of
+//! [`trace`] as events of that crate.
 //!
 //! # Caveats
 //!
@@ -75,6 +76,8 @@ mod settings;
 #[cfg(not(shmsched_loom))]
 mod snapshot;
 #[cfg(not(shmsched_loom))]
+pub mod trace;
+#[cfg(not(shmsched_loom))]
 mod waiting;
 
 #[cfg(not(shmsched_loom))]
@@ -96,6 +99,7 @@ pub use self::{
         Durations, Gate, LimiterInfo, MemberInfo, MemberState, PacerInfo, PlaceState, Pressure,
         SchedulerInfo, SegmentInfo, Snapshot, Stalled, WaitingInfo,
     },
+    trace::Trace,
 };
 
 /// Backing off: when to shed work, and when to pause, by how long work is held up and not by how much of it there is.

@@ -271,6 +271,10 @@ pub enum InvalidSettings {
         /// What was asked for.
         given: u64,
     },
+    /// The threshold of [`Scheduler::with_trace_threshold_ms`](crate::Scheduler::with_trace_threshold_ms) is negative,
+    /// infinite, or no number (A9).
+    #[error("traceTaskThresholdMs must be finite and non-negative")]
+    TraceThresholdMs,
     /// The member table is empty or larger than [`Settings::MOST_MEMBERS`].
     #[error("members {given} is out of range: 1 to 16384")]
     Members {

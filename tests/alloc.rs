@@ -1,6 +1,7 @@
 //! The fast path allocates nothing and makes no system call (Q9). A binary of its own, since it counts allocations.
 #![allow(unsafe_code)]
 
+use shmsched::trace::{Trace, Writer};
 use shmsched::{Concurrency, Location, Priority, Scheduler, Segment, Settings};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -58,7 +59,7 @@ fn pairs(scheduler: &Scheduler, pairs: usize) {
     }
 }
 
-/// A local scheduler, one over a segment, and one with targets of its own.
+/// A local scheduler, one over a segment, one with targets of its own, and those whose tracing is off.
 fn kinds() -> Vec<(&'static str, Scheduler)> {
     let directory = tempfile::tempdir().unwrap();
     let location = Location::File(directory.path().join("segment"));
@@ -68,7 +69,11 @@ fn kinds() -> Vec<(&'static str, Scheduler)> {
     // The file must keep its name.
     std::mem::forget(directory);
     let lowered = shared.with(3);
+    let silent = Writer::new(|_, _| unreachable!("it is off"));
+    silent.switch(false);
     vec![
+        ("untraced", shared.with_trace(Trace::Disabled)),
+        ("silent", shared.with_trace(Trace::Writer(silent))),
         ("local", Scheduler::local(4).unwrap()),
         ("shared", shared),
         ("lowered", lowered),
@@ -138,7 +143,7 @@ fn q9_the_fast_path_makes_no_system_call() {
     if let Ok(kind) = env::var(SEALED) {
         return sealed(&kind);
     }
-    for kind in ["local", "shared", "lowered"] {
+    for kind in ["local", "shared", "lowered", "untraced", "silent"] {
         let mut child = Command::new(env::current_exe().unwrap())
             .args([
                 "q9_the_fast_path_makes_no_system_call",

@@ -3,8 +3,10 @@
 use super::Limiter;
 use crate::Priority;
 use crate::error::AcquireError;
+use crate::layout::Gate;
 use crate::park::waiter::{Job, Nudge};
 use crate::segment::attachment::Attachment;
+use crate::trace::{OnPanic, Teller};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::thread;
@@ -35,6 +37,22 @@ impl Drop for Pending {
         };
         drained.into_iter().for_each(Nudge::deliver);
     }
+}
+
+/// Calls back and, if that panics, says so to whom it is told.
+fn call_back<T>(
+    f: impl FnOnce(T),
+    value: T,
+    told: impl FnOnce() -> Option<Teller>,
+    (tokens, priority): (u32, Priority),
+) {
+    let armed = OnPanic::new(|| {
+        if let Some(teller) = told() {
+            teller.panicked(Gate::Limiter, priority, tokens);
+        }
+    });
+    f(value);
+    armed.disarm();
 }
 
 impl Limiter {
@@ -69,17 +87,21 @@ impl Limiter {
         priority: Priority,
         value: T,
     ) -> Result<bool, AcquireError> {
-        if self.take_now(tokens)? {
-            f(value);
+        let attachment = self.attachment();
+        let of = (tokens, priority);
+        if self.take_or_tell(tokens, Some(priority))? {
+            call_back(f, value, || self.trace.teller(attachment), of);
             return Ok(true);
         }
-        let attachment = self.attachment();
+        let teller = self.trace.teller(attachment);
+        let told = teller.clone().map(Teller::shared);
         let pending = Pending::begin(attachment);
         let job: Job = Box::new(move || {
             let _pending = pending;
-            f(value);
+            call_back(f, value, || teller, of);
         });
-        attachment.enqueue_job(self.wish(tokens, priority), job)?;
+        let queued = attachment.enqueue_job(self.wish(tokens, priority), job, told);
+        queued.inspect_err(|failure| self.tell_refusal(tokens, Some(priority), failure))?;
         Ok(false)
     }
 

@@ -30,6 +30,7 @@ use crate::segment::{Handle, local};
 use crate::settings::Settings;
 use crate::sys::clock;
 use crate::sys::mapping::Lent;
+use crate::trace::{Teller, Trace, Tracer};
 use crate::waiting::Ask;
 use crate::waiting::future::Taking;
 use std::borrow::Borrow;
@@ -78,6 +79,7 @@ pub struct Limiter {
     /// The hot line and the records, as in the attachment: one load away, and known not to change.
     hot: Lent<LimiterHot>,
     records: Lent<[Record]>,
+    trace: Tracer,
 }
 
 /// The source's former name for it (H13).
@@ -86,13 +88,24 @@ pub type Throttle = Limiter;
 
 impl Limiter {
     pub(crate) fn of(handle: Arc<Handle>) -> Limiter {
+        Limiter::traced(handle, Tracer::default())
+    }
+
+    fn traced(handle: Arc<Handle>, trace: Tracer) -> Limiter {
         let views = &handle.attachment.views;
         let (hot, records) = (views.limiter_hot.clone(), views.records.clone());
         Limiter {
             handle,
             hot,
             records,
+            trace,
         }
+    }
+
+    /// A handle of the same member that tells somebody else, or nobody (H5, H6). [`Limiter::child`] inherits it (K12).
+    #[must_use]
+    pub fn with_trace(&self, trace: Trace) -> Limiter {
+        Limiter::traced(self.handle.clone(), self.trace.to(trace))
     }
 
     /// A Limiter of this process alone: the same code over a private mapping.
@@ -109,7 +122,8 @@ impl Limiter {
     ///
     /// Its bucket is of this process alone (K10). A request takes its tokens at every level, or waits and has taken none:
     /// first its turn among the child's own, then in the parent's line like everybody there. What is forced into debt is
-    /// so at every level (K5), and counted by the child (X34). Dropping the child leaves the parent as it was (K8).
+    /// so at every level (K5), and counted by the child (X34). Dropping the child leaves the parent as it was (K8). It is
+    /// traced as this handle is, unless it [says otherwise](Limiter::with_trace) (K12).
     ///
     /// ```
     /// # use shmsched::{Limiter, Priority};
@@ -125,7 +139,7 @@ impl Limiter {
     pub fn child(&self, tokens_per_second: u32) -> Result<Limiter, CreateError> {
         let settings = Settings::new().rate(tokens_per_second);
         let handle = local(settings, Some(self.handle.clone()))?;
-        Ok(Limiter::of(handle))
+        Ok(Limiter::traced(handle, self.trace.clone()))
     }
 
     pub(crate) fn attachment(&self) -> &Arc<Attachment> {
@@ -180,6 +194,24 @@ impl Limiter {
         self.take_slow(tokens)
     }
 
+    /// The same for a caller who goes on to wait or to fail: tells of what fails.
+    #[inline]
+    fn take_or_tell(&self, tokens: u32, priority: Option<Priority>) -> Result<bool, AcquireError> {
+        let taken = self.take_now(tokens);
+        if let Err(failure) = &taken {
+            self.tell_refusal(tokens, priority, failure);
+        }
+        taken
+    }
+
+    #[cold]
+    fn tell_refusal(&self, tokens: u32, priority: Option<Priority>, failure: &AcquireError) {
+        if let Some(teller) = self.trace.teller(self.attachment()) {
+            let wish = self.wish(tokens, priority.unwrap_or_default());
+            teller.refused(wish, failure);
+        }
+    }
+
     #[cold]
     fn take_slow(&self, tokens: u32) -> Result<bool, AcquireError> {
         if tokens > MOST {
@@ -209,7 +241,7 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn try_consume(&self, tokens: u32) -> Result<(), TryAcquireError> {
-        if self.take_now(tokens)? || self.try_at_last(tokens)? {
+        if self.take_or_tell(tokens, None)? || self.try_at_last(tokens)? {
             return Ok(());
         }
         Err(TryAcquireError::NoTokens)
@@ -282,7 +314,7 @@ impl Limiter {
         priority: Priority,
         until: impl Into<Deadline>,
     ) -> Result<(), AcquireError> {
-        if self.take_now(tokens)? {
+        if self.take_or_tell(tokens, Some(priority))? {
             return Ok(());
         }
         let ask = Tokens(self, tokens, priority);
@@ -349,7 +381,12 @@ impl<L: Borrow<Limiter>> Ask for Tokens<L> {
         self.0.borrow().wish(self.1, self.2)
     }
 
+    fn teller(&self) -> Option<Teller> {
+        let limiter = self.0.borrow();
+        limiter.trace.teller(limiter.attachment())
+    }
+
     fn take_now(&self) -> Result<bool, AcquireError> {
-        self.0.borrow().take_now(self.1)
+        self.0.borrow().take_or_tell(self.1, Some(self.2))
     }
 }

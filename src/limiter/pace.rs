@@ -192,7 +192,7 @@ mod turn {
             context: &mut Context<'_>,
         ) -> Poll<Result<Taken<'a>, AcquireError>> {
             let limiter = &pace.limiter;
-            if self.0.is_none() && limiter.take_now(tokens)? {
+            if self.0.is_none() && limiter.take_or_tell(tokens, Some(pace.priority))? {
                 return Poll::Ready(Ok(Taken::new(limiter, tokens)));
             }
             let begin = || (tokens, limiter.acquire_kept(tokens, pace.priority));

@@ -6,7 +6,7 @@
 
 use crate::layout::Gate;
 use crate::park::queue::Queue;
-use crate::park::waiter::{Fate, Kind, Nudge, Waiter, Wish};
+use crate::park::waiter::{Fate, Kind, Nudge, Waiter, Wish, note};
 use crate::park::{self, HELPER_BIT};
 use crate::protocol::bucket::Bucket;
 use crate::protocol::limiter::guard;
@@ -125,6 +125,7 @@ impl Attachment {
                 if into_debt {
                     let forced = &self.member().forced[waiter.post.lane];
                     forced.put(forced.peek().wrapping_add(1));
+                    waiter.notes.set_bits(note::FORCED);
                 }
                 Attempt::Got(nudges)
             }
@@ -196,6 +197,9 @@ impl Attachment {
             };
             gate.got_on(lane, now);
             self.count_tokens(amount);
+            if force && into_debt {
+                waiter.notes.set_bits(note::STALLED);
+            }
             nudges.push(self.take_out(queue, waiter, true));
             return Ok(Taken { nudges, into_debt });
         }
@@ -313,6 +317,7 @@ impl Attachment {
             .try_tokens(&mut queue, &standing)
             .map_err(|_| self.guard_of(waiter))?;
         *into_debt |= forced;
+        waiter.notes.set_bits(standing.notes.get() & note::STALLED);
         *upper = None;
         waiter.held.put(0);
         let above = above.clone();

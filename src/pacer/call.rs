@@ -5,6 +5,7 @@ use super::{Pacer, Start};
 use crate::error::{AcquireError, QueueFull, StartError};
 use crate::park::waiter::{Kind, Waiter, Wish};
 use crate::segment::attachment::Attachment;
+use crate::trace::Teller;
 use crate::waiting::Ask;
 use crate::waiting::future::Taking;
 use std::sync::{Arc, Weak};
@@ -171,6 +172,10 @@ impl<R> Ask for &Call<'_, R> {
 
     fn wish(&self) -> Wish {
         (&self.start).wish()
+    }
+
+    fn teller(&self) -> Option<Teller> {
+        (&self.start).teller()
     }
 
     fn take_now(&self) -> Result<bool, StartError> {

@@ -20,6 +20,7 @@ use crate::segment::{Handle, local};
 use crate::settings::Settings;
 use crate::sys::clock;
 use crate::sys::mutex::Mutex;
+use crate::trace::{Teller, Trace, Tracer};
 use crate::waiting::Ask;
 use crate::waiting::future::Taking;
 use crate::words::{U32, U64};
@@ -79,11 +80,13 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Pacer {
     handle: Arc<Handle>,
+    trace: Tracer,
 }
 
 impl Pacer {
     pub(crate) fn of(handle: Arc<Handle>) -> Pacer {
-        Pacer { handle }
+        let trace = Tracer::default();
+        Pacer { handle, trace }
     }
 
     /// A Pacer of this process alone: the same code over a private mapping. See also [`Pacer::local_ms`].
@@ -97,6 +100,14 @@ impl Pacer {
         Ok(Pacer::of(local(settings, None)?))
     }
 
+    /// A handle of the same member that tells somebody else, or nobody.
+    #[must_use]
+    pub fn with_trace(&self, trace: Trace) -> Pacer {
+        let handle = self.handle.clone();
+        let trace = self.trace.to(trace);
+        Pacer { handle, trace }
+    }
+
     pub(crate) fn attachment(&self) -> &Arc<Attachment> {
         &self.handle.attachment
     }
@@ -105,6 +116,7 @@ impl Pacer {
         Start {
             pacer: self,
             spare: U32::new(spare.into()),
+            again: U32::new(0),
             next: U64::new(0),
             waiter: Mutex::new(None),
         }
@@ -245,6 +257,8 @@ struct Start<'a> {
     pacer: &'a Pacer,
     /// 1: it may stand in its member's own place.
     spare: U32,
+    /// 1: it has lost a start.
+    again: U32,
     /// Up to when the start that it took at once keeps others away.
     next: U64,
     /// Where it waited.
@@ -260,6 +274,7 @@ impl Start<'_> {
         let begins = self.attachment().views.pacer().begin(next, clock::now);
         if !begins {
             self.spare.put(1);
+            self.again.put(1);
         }
         begins
     }
@@ -298,10 +313,16 @@ impl Ask for &Start<'_> {
         }
     }
 
+    fn teller(&self) -> Option<Teller> {
+        self.pacer.trace.teller(self.attachment())
+    }
+
     fn take_now(&self) -> Result<bool, StartError> {
         let attachment = self.attachment();
         if let Some(failure) = attachment.failure_at(Gate::Pacer) {
-            return Err(failure.into());
+            let failure = failure.into();
+            self.tell_refusal(&failure);
+            return Err(failure);
         }
         let taken = attachment.start_now();
         self.next.put(taken.unwrap_or(0));
@@ -321,7 +342,9 @@ impl Ask for &Start<'_> {
             return Err(QueueFull.into());
         };
         let waiter = Waiter::at(spot, kind, self.wish(), clock::now(), deadline);
-        let waiter = Arc::new(waiter);
+        // Only once: if it was the writer who took so long, it would for ever.
+        let teller = self.teller().filter(|_| self.again.peek() == 0);
+        let waiter = Arc::new(waiter.told_to(teller.map(Teller::shared)));
         match attachment.enqueue(&waiter) {
             Ok(()) => {
                 *self.waiter.lock() = Some(waiter.clone());

@@ -1,7 +1,7 @@
 //! A member's own waiters, first come first served within a post.
 
 use super::Post;
-use super::waiter::{Nudge, Waiter};
+use super::waiter::{Nudge, Waiter, note};
 use crate::layout::Gate;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,17 +43,28 @@ impl Queue {
                     .map_or(deadline, |earliest| earliest.min(deadline)),
             );
         }
-        self.posts[waiter.post.index()].push_back(waiter);
+        let gate = waiter.post.gate;
+        self.posts[waiter.post.index()].push_back(waiter.clone());
+        waiter.pending.put(self.pending(gate) as u32);
+    }
+
+    /// How many wait at a gate.
+    fn pending(&self, gate: Gate) -> usize {
+        Post::of(gate).map(|post| self.len(post)).sum()
     }
 
     /// Takes a waiter out, wherever it stands. `false` if it was not there.
     pub fn remove(&mut self, waiter: &Arc<Waiter>) -> bool {
         let post = &mut self.posts[waiter.post.index()];
         // Those that leave mostly stand at the front.
-        match post.iter().position(|other| Arc::ptr_eq(other, waiter)) {
-            Some(at) => post.remove(at).is_some(),
-            None => false,
+        let Some(at) = post.iter().position(|other| Arc::ptr_eq(other, waiter)) else {
+            return false;
+        };
+        post.remove(at);
+        if self.pending(waiter.post.gate) == 0 {
+            waiter.notes.set_bits(note::LAST);
         }
+        true
     }
 
     /// How many wait at a post.
@@ -64,9 +75,13 @@ impl Queue {
     /// Takes everybody of a gate out.
     pub fn drain(&mut self, gate: Gate) -> Vec<Arc<Waiter>> {
         let posts = Post::of(gate);
-        posts
+        let all: Vec<_> = posts
             .flat_map(|post| std::mem::take(&mut self.posts[post.index()]))
-            .collect()
+            .collect();
+        if let Some(last) = all.last() {
+            last.notes.set_bits(note::LAST);
+        }
+        all
     }
 
     /// Who waits for the Limiter to have nobody left, if that is so now.

@@ -46,6 +46,36 @@ pub struct Wish {
     pub ceiling: u32,
 }
 
+/// What became of a wait, for who is told of it.
+pub enum Step<'a> {
+    /// It joined the queue.
+    Queued,
+    /// It has what it asked for.
+    Dispatched,
+    /// Its caller gave it up without a word.
+    Dropped,
+    /// It ended with this error.
+    Failed(&'a (dyn std::error::Error + 'static)),
+}
+
+/// Is told how a wait goes; never under a lock.
+pub trait Told: Send + Sync {
+    /// This happened.
+    fn tell(&self, waiter: &Waiter, step: Step<'_>);
+}
+
+/// Bits of [`Waiter::notes`].
+pub mod note {
+    /// It left its member without any waiter at the gate.
+    pub const LAST: u32 = 1;
+    /// It was taken out from outside, by whom its caller gave the right to.
+    pub const CANCELLED: u32 = 2;
+    /// Its tokens went into debt.
+    pub const FORCED: u32 = 4;
+    /// They did since it had not got on for a second.
+    pub const STALLED: u32 = 8;
+}
+
 /// One caller in its process's queue.
 pub struct Waiter {
     /// Slots or tokens wanted.
@@ -75,6 +105,12 @@ pub struct Waiter {
     pub held: U32,
     /// Of the Pacer: up to when the start that it took keeps others away.
     pub start: U64,
+    /// Who is told how it goes.
+    pub told: Option<Arc<dyn Told>>,
+    /// What there is to tell: [`note`] bits.
+    pub notes: U32,
+    /// How many of its member waited at the gate when it had joined, itself among them.
+    pub pending: U32,
 }
 
 impl Waiter {
@@ -91,7 +127,7 @@ impl Waiter {
             bound,
             ceiling,
         } = wish;
-        let [fate, called, passed, held] = [const { U32::new(0) }; 4];
+        let [fate, called, passed, held, notes, pending] = [const { U32::new(0) }; 6];
         Waiter {
             amount,
             bound,
@@ -107,6 +143,22 @@ impl Waiter {
             upper: Mutex::new(None),
             held,
             start: U64::new(0),
+            told: None,
+            notes,
+            pending,
+        }
+    }
+
+    /// One whose steps are told.
+    pub fn told_to(self, told: Option<Arc<dyn Told>>) -> Waiter {
+        Waiter { told, ..self }
+    }
+
+    /// Tells of a step, if anybody listens. Outside the locks.
+    #[inline]
+    pub fn tell(&self, step: Step<'_>) {
+        if let Some(told) = &self.told {
+            told.tell(self, step);
         }
     }
 

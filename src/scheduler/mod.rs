@@ -2,6 +2,7 @@
 
 mod permit;
 mod stats;
+mod task;
 mod turn;
 
 pub use permit::{OwnedPermit, Permit};
@@ -18,13 +19,18 @@ use crate::protocol::ledger;
 use crate::protocol::scheduler::{Limits, fast_bound};
 use crate::segment::attachment::{Attachment, state};
 use crate::segment::{Handle, Scope, local};
-use crate::settings::Settings;
+use crate::settings::{InvalidSettings, Settings};
 use crate::sys::clock;
 use crate::sys::mapping::Lent;
+use crate::trace::{Document, OnPanic, Teller, Trace, Tracer};
 use crate::waiting::Ask;
 use crate::waiting::future::Taking;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use task::Task;
 
 /// Hands out slots, the most urgent waiter of any process first, within a priority in order of arrival.
 ///
@@ -71,16 +77,17 @@ pub struct Scheduler {
     pub(crate) bounds: [u32; LANES],
     /// Smallest overall limit that this handle knows of.
     max: u32,
+    trace: Tracer,
 }
 
 const NO_BOUND: u32 = i32::MAX as u32;
 
 impl Scheduler {
     pub(crate) fn shared(handle: Arc<Handle>) -> Scheduler {
-        Scheduler::bounded(handle, [NO_BOUND; LANES], NO_BOUND)
+        Scheduler::bounded(handle, [NO_BOUND; LANES], NO_BOUND, Tracer::default())
     }
 
-    fn bounded(handle: Arc<Handle>, bounds: [u32; LANES], max: u32) -> Scheduler {
+    fn bounded(handle: Arc<Handle>, bounds: [u32; LANES], max: u32, trace: Tracer) -> Scheduler {
         let views = &handle.attachment.views;
         let (hot, records) = (views.hot.clone(), views.records.clone());
         Scheduler {
@@ -89,6 +96,7 @@ impl Scheduler {
             records,
             bounds,
             max,
+            trace,
         }
     }
 
@@ -120,7 +128,38 @@ impl Scheduler {
             .map(|target| target.unwrap_or(NO_BOUND).min(NO_BOUND));
         let max = concurrency.max.unwrap_or(NO_BOUND).min(NO_BOUND);
         let both = std::array::from_fn(|lane| bounds[lane].min(self.bounds[lane]).min(max));
-        Scheduler::bounded(self.handle.clone(), both, self.max.min(max))
+        let trace = self.trace.clone();
+        Scheduler::bounded(self.handle.clone(), both, self.max.min(max), trace)
+    }
+
+    /// A handle of the same member that tells somebody else, or nobody (A7, A8).
+    #[must_use]
+    pub fn with_trace(&self, trace: Trace) -> Scheduler {
+        self.traced(self.trace.to(trace))
+    }
+
+    /// A handle of the same member that tells of a `run` that succeeded only if it waited or ran for so long at least
+    /// (O10). Zero, which it is at first, is all of them (O11); what went wrong is always told (O12), and so are all other
+    /// operations (O13).
+    #[must_use]
+    pub fn with_trace_threshold(&self, threshold: Duration) -> Scheduler {
+        self.traced(self.trace.above(threshold))
+    }
+
+    /// [`Scheduler::with_trace_threshold`] in the source's number, milliseconds that may have a fraction.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSettings::TraceThresholdMs`] unless it is finite and not negative (A9).
+    pub fn with_trace_threshold_ms(&self, ms: f64) -> Result<Scheduler, InvalidSettings> {
+        Ok(self.traced(self.trace.above_ms(ms)?))
+    }
+
+    fn traced(&self, trace: Tracer) -> Scheduler {
+        Scheduler {
+            trace,
+            ..self.clone()
+        }
     }
 
     pub(crate) fn attachment(&self) -> &Arc<Attachment> {
@@ -177,6 +216,23 @@ impl Scheduler {
         self.take_slow(lane, slots)
     }
 
+    /// The same for a caller who goes on to wait or to fail: tells of what fails.
+    #[inline]
+    fn take_or_tell(&self, lane: usize, slots: u32) -> Result<bool, AcquireError> {
+        let taken = self.take_now(lane, slots);
+        if let Err(failure) = &taken {
+            self.tell_refusal(lane, slots, failure);
+        }
+        taken
+    }
+
+    #[cold]
+    fn tell_refusal(&self, lane: usize, slots: u32, failure: &AcquireError) {
+        if let Some(teller) = self.trace.teller(self.attachment()) {
+            teller.refused(self.wish(lane, slots), failure);
+        }
+    }
+
     #[cold]
     fn take_slow(&self, lane: usize, slots: u32) -> Result<bool, AcquireError> {
         if let Some(failure) = self.attachment().failure_at(Gate::Scheduler) {
@@ -226,7 +282,7 @@ impl Scheduler {
 
     fn try_take(&self, slots: u32, priority: Priority) -> Result<(), TryAcquireError> {
         let lane = priority.index();
-        if self.take_now(lane, slots)? {
+        if self.take_or_tell(lane, slots)? {
             return Ok(());
         }
         if Slots(self, lane, slots).take_at_last()? {
@@ -238,7 +294,7 @@ impl Scheduler {
     /// Whether it had to wait.
     fn block(&self, slots: u32, priority: Priority, until: Deadline) -> Result<bool, AcquireError> {
         let lane = priority.index();
-        if self.take_now(lane, slots)? {
+        if self.take_or_tell(lane, slots)? {
             return Ok(false);
         }
         let ask = Slots(self, lane, slots);
@@ -477,8 +533,15 @@ impl Scheduler {
         f: impl FnOnce() -> F,
         priority: Priority,
     ) -> Result<T, AcquireError> {
-        let _permit = self.acquire(priority).await?;
-        Ok(f().await)
+        let mut task = Task::new(self, priority, Task::heard(self));
+        let waited = self.take(1, priority, Deadline::Never).await;
+        let waited = waited.inspect_err(|error| task.failed(error))?;
+        let _permit = Permit::after(self, 1, waited);
+        task.start(waited);
+        let mut future = pin!(task.call(f));
+        let result = poll_fn(|context| task.call(|| future.as_mut().poll(context))).await;
+        task.complete();
+        Ok(result)
     }
 
     /// Blocks until there is a slot and runs a closure under it. A panic gives the slot back and goes on.
@@ -491,8 +554,27 @@ impl Scheduler {
         f: impl FnOnce() -> T,
         priority: Priority,
     ) -> Result<T, AcquireError> {
-        let _permit = self.blocking_acquire(priority)?;
-        Ok(f())
+        if let Some(teller) = Task::heard(self) {
+            return self.run_told(f, Task::new(self, priority, Some(teller)));
+        }
+        let waited = self.block(1, priority, Deadline::Never)?;
+        let armed = OnPanic::new(|| Task::new(self, priority, None).tell_panic());
+        let permit = Permit::after(self, 1, waited);
+        let result = f();
+        drop(permit);
+        armed.disarm();
+        Ok(result)
+    }
+
+    #[cold]
+    fn run_told<T>(&self, f: impl FnOnce() -> T, mut task: Task<'_>) -> Result<T, AcquireError> {
+        let waited = self.block(1, task.priority(), Deadline::Never);
+        let waited = waited.inspect_err(|error| task.failed(error))?;
+        let _permit = Permit::after(self, 1, waited);
+        task.start(waited);
+        let result = task.call(f);
+        task.complete();
+        Ok(result)
     }
 
     /// The callback form: calls `f(value)` with a slot that `f`, or what it starts, gives back by
@@ -516,30 +598,39 @@ impl Scheduler {
         let attachment = self.attachment();
         match self.take_now(lane, 1) {
             Ok(true) => {
-                self.called_back(|| f(value));
+                self.called_back(|| f(value), priority);
                 return true;
             }
             // A concurrency of zero queues (X19).
             Ok(false) | Err(AcquireError::Zero) => {}
-            Err(_) => return false,
+            Err(failure) => {
+                self.tell_refusal(lane, 1, &failure);
+                return false;
+            }
         }
         // The queue must not keep the member attached, or it would never end.
         let weak = Arc::downgrade(&self.handle);
-        let template = (self.bounds, self.max);
+        let (bounds, max, trace) = (self.bounds, self.max, self.trace.pinned());
         let job: Job = Box::new(move || {
             let Some(handle) = weak.upgrade() else { return };
-            let scheduler = Scheduler::bounded(handle, template.0, template.1);
-            scheduler.called_back(|| f(value));
+            let scheduler = Scheduler::bounded(handle, bounds, max, trace);
+            scheduler.called_back(|| f(value), priority);
         });
-        let _ = attachment.enqueue_job(self.wish(lane, 1), job);
+        let told = self.trace.teller(attachment).map(Teller::shared);
+        if let Err(failure) = attachment.enqueue_job(self.wish(lane, 1), job, told) {
+            self.tell_refusal(lane, 1, &failure);
+        }
         false
     }
 
     /// Runs a callback whose slot is taken; a panic gives the slot back first.
-    fn called_back(&self, f: impl FnOnce()) {
+    fn called_back(&self, f: impl FnOnce(), priority: Priority) {
         self.attachment().raw_held.add(1);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
             let _ = self.release();
+            if let Some(teller) = self.trace.teller(self.attachment()) {
+                teller.panicked(Gate::Scheduler, priority, 1);
+            }
             resume_unwind(panic);
         }
     }
@@ -605,11 +696,17 @@ impl Scheduler {
         if attachment.state.get() & (state::DISPOSED | state::FORKED) != 0 {
             return;
         }
+        let teller = self.trace.teller_of("scheduler:dispose", attachment);
+        let teller = teller.map(|teller| (teller, attachment.held()));
         attachment.give_all_back();
         attachment.raw_held.put(0);
         attachment.fail_everybody(Gate::Scheduler);
         attachment.ring_helper();
         attachment.advance_after_freeing();
+        if let Some((teller, amount)) = teller {
+            let complete = |document| Document { amount, ..document };
+            teller.tell("scheduler:dispose", Gate::Scheduler, complete);
+        }
     }
 
     /// Looks for dead members now and gives back what they held.
@@ -646,8 +743,12 @@ impl Ask for Slots<'_> {
         self.0.wish(self.1, self.2)
     }
 
+    fn teller(&self) -> Option<Teller> {
+        self.0.trace.teller(self.attachment())
+    }
+
     fn take_now(&self) -> Result<bool, AcquireError> {
-        self.0.take_now(self.1, self.2)
+        self.0.take_or_tell(self.1, self.2)
     }
 
     fn give_back(&self) {

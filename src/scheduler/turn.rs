@@ -201,10 +201,9 @@ impl Attachment {
         nudge.deliver();
         self.settled(Gate::Scheduler);
         match &first.kind {
-            Kind::Callback(job) => {
-                let job = job.lock().take();
-                job.into_iter().for_each(|job| self.run_job(job));
-            }
+            Kind::Callback(_) => Attachment::job_of(&first)
+                .into_iter()
+                .for_each(|job| self.run_job(job)),
             // It sleeps on the member's bell.
             _ => self.ring(self.me, slot_post(lane)),
         }

@@ -2,7 +2,7 @@
 
 use super::{Ask, Attempt};
 use crate::error::AcquireError;
-use crate::park::waiter::{Fate, Kind, Nudge, Waiter};
+use crate::park::waiter::{Fate, Kind, Nudge, Step, Waiter};
 use crate::sys::clock;
 use crate::sys::mutex::Mutex;
 use std::pin::Pin;
@@ -51,9 +51,13 @@ impl<A: Ask> Taking<A> {
             });
         }
         let attachment = self.ask.attachment();
-        attachment.ensure_helper()?;
         let kind = Kind::Task(Mutex::new(Some(waker.clone())));
-        self.waiter = Some(self.ask.join(kind, self.deadline)?);
+        let helped = attachment.ensure_helper().map_err(A::Error::from);
+        let joined = helped.and_then(|()| self.ask.join(kind, self.deadline));
+        if let Err(error) = &joined {
+            self.ask.tell_refusal(error);
+        }
+        self.waiter = Some(joined?);
         self.waited = true;
         attachment.look_if_stale();
         // The helper keeps this task's watch and deadline.
@@ -61,7 +65,7 @@ impl<A: Ask> Taking<A> {
         Poll::Pending
     }
 
-    fn proceed(&mut self, waiter: Arc<Waiter>, waker: &Waker) -> Poll<Result<(), A::Error>> {
+    fn proceed(&mut self, waiter: &Arc<Waiter>, waker: &Waker) -> Poll<Result<(), AcquireError>> {
         let attachment = self.ask.attachment().clone();
         let gate = waiter.post.gate;
         if attachment.failure() == Some(AcquireError::Forked) {
@@ -89,16 +93,16 @@ impl<A: Ask> Taking<A> {
         if waiter.passed.peek() != 0 {
             waiter.passed.put(0);
             nudge = queue
-                .is_first(&waiter)
+                .is_first(waiter)
                 .then(|| attachment.reseat(&queue, waiter.post));
         }
-        if let Some(failure) = attachment.wait_failure(&waiter) {
+        if let Some(failure) = attachment.wait_failure(waiter) {
             drop(queue);
-            return self.done(attachment.end_wait(&waiter, failure));
+            return self.done(attachment.end_wait(waiter, failure));
         }
-        let got = if queue.is_first(&waiter) {
+        let got = if queue.is_first(waiter) {
             waiter.called.put(0);
-            match attachment.attempt(&mut queue, &waiter) {
+            match attachment.attempt(&mut queue, waiter) {
                 Attempt::Got(nudges) => Some(nudges),
                 Attempt::Later(_) => None,
             }
@@ -115,16 +119,16 @@ impl<A: Ask> Taking<A> {
         if self
             .deadline
             .is_some_and(|deadline| deadline <= clock::now())
-            && attachment.cancel(&waiter)
+            && attachment.cancel(waiter)
         {
             return self.done(Err(AcquireError::TimedOut));
         }
         Poll::Pending
     }
 
-    fn done(&mut self, result: Result<(), AcquireError>) -> Poll<Result<(), A::Error>> {
+    fn done(&mut self, result: Result<(), AcquireError>) -> Poll<Result<(), AcquireError>> {
         self.waiter = None;
-        Poll::Ready(result.map_err(A::Error::from))
+        Poll::Ready(result)
     }
 }
 
@@ -141,19 +145,30 @@ impl<A: Ask + Unpin> Future for Taking<A> {
         let Some(waiter) = self.waiter.clone() else {
             return Poll::Pending;
         };
-        self.proceed(waiter, context.waker())
+        let polled = self.proceed(&waiter, context.waker());
+        match &polled {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => waiter.tell(Step::Dispatched),
+            Poll::Ready(Err(error)) => waiter.tell(Step::Failed(error)),
+        }
+        polled.map_err(A::Error::from)
     }
 }
 
 impl<A: Ask> Drop for Taking<A> {
     fn drop(&mut self) {
         let attachment = self.ask.attachment();
-        if let Some(waiter) = &self.waiter
-            && !attachment.cancel(waiter)
-            && attachment.failure() != Some(AcquireError::Forked)
-            && waiter.fate() == Fate::Granted
-        {
-            self.ask.give_back();
+        let Some(waiter) = &self.waiter else {
+            return;
+        };
+        if !attachment.cancel(waiter) {
+            if attachment.failure() == Some(AcquireError::Forked) {
+                return;
+            }
+            if waiter.fate() == Fate::Granted {
+                self.ask.give_back();
+            }
         }
+        waiter.tell(Step::Dropped);
     }
 }

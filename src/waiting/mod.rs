@@ -15,13 +15,15 @@ mod sleep;
 use crate::error::AcquireError;
 use crate::layout::{Gate, SchedulerHot};
 use crate::park::queue::Queue;
-use crate::park::waiter::{Fate, Job, Kind, Nudge, Waiter, Wish};
+use crate::park::waiter::{Fate, Job, Kind, Nudge, Step, Told, Waiter, Wish, note};
 use crate::park::{self, HELPER_BIT, Post};
 use crate::protocol::turn::{NEVER, Outlook, Why};
 use crate::segment::attachment::{Attachment, state};
 use crate::sys::clock;
 use crate::sys::mutex::Mutex;
+use crate::trace::Teller;
 use crate::words::U64;
+use std::error::Error;
 use std::sync::Arc;
 
 /// What an attempt of a member's first waiter came to.
@@ -55,20 +57,30 @@ impl Later {
 /// One wait, as the gate's caller asks for it.
 pub(crate) trait Ask {
     /// What can go wrong.
-    type Error: From<AcquireError>;
+    type Error: From<AcquireError> + Error + 'static;
     /// The member that waits.
     fn attachment(&self) -> &Arc<Attachment>;
     /// What for.
     fn wish(&self) -> Wish;
-    /// Takes it now; `false`: the caller must wait.
+    /// Who is told how it goes, if anybody listens.
+    fn teller(&self) -> Option<Teller>;
+    /// Takes it now; `false`: the caller must wait. Tells of what fails.
     fn take_now(&self) -> Result<bool, Self::Error>;
     /// Gives back what a releaser handed to a wait that nobody polls any more.
     fn give_back(&self) {}
     /// Joins the queue.
     fn join(&self, kind: Kind, deadline: Option<u64>) -> Result<Arc<Waiter>, Self::Error> {
-        let waiter = Arc::new(Waiter::new(kind, self.wish(), clock::now(), deadline));
+        let waiter = Waiter::new(kind, self.wish(), clock::now(), deadline);
+        let waiter = Arc::new(waiter.told_to(self.teller().map(Teller::shared)));
         self.attachment().enqueue(&waiter)?;
         Ok(waiter)
+    }
+    /// Tells that it failed before it waited.
+    #[cold]
+    fn tell_refusal(&self, error: &Self::Error) {
+        if let Some(teller) = self.teller() {
+            teller.refused(self.wish(), error);
+        }
     }
     /// One more try before a refusal: not on the account of a dead one, nor of a stopped one whose turn it is.
     fn take_at_last(&self) -> Result<bool, Self::Error> {
@@ -164,15 +176,22 @@ impl Attachment {
             line.recount();
             self.views.pressure(gate).begin(clock::now());
         }
+        drop(queue);
+        waiter.tell(Step::Queued);
         Ok(())
     }
 
     /// Puts a waiter of this member at the end of its post that runs `job` when its turn comes, on whatever thread, and
     /// tries it once. `Err`: it cannot wait, and the job is dropped.
-    pub(crate) fn enqueue_job(self: &Arc<Self>, wish: Wish, job: Job) -> Result<(), AcquireError> {
+    pub(crate) fn enqueue_job(
+        self: &Arc<Self>,
+        wish: Wish,
+        job: Job,
+        told: Option<Arc<dyn Told>>,
+    ) -> Result<(), AcquireError> {
         self.ensure_helper()?;
         let kind = Kind::Callback(Mutex::new(Some(job)));
-        let waiter = Arc::new(Waiter::new(kind, wish, clock::now(), None));
+        let waiter = Arc::new(Waiter::new(kind, wish, clock::now(), None).told_to(told));
         self.enqueue(&waiter)?;
         let mut queue = self.queue.lock();
         let first = queue.is_first(&waiter);
@@ -314,6 +333,7 @@ impl Attachment {
                 return false;
             }
             waiter.decide(Fate::Failed);
+            waiter.notes.set_bits(note::CANCELLED);
             if gate == Gate::Limiter && queue.is_first(waiter) {
                 let limiter = self.views.limiter();
                 if limiter.line.is_front(self.me, waiter.post.lane) {
@@ -358,6 +378,14 @@ impl Attachment {
             self.leave_parent(waiter);
         }
         self.moved(gate, Why::Sooner);
+        for waiter in &waiters {
+            if let (Kind::Callback(_), Some(_)) = (&waiter.kind, &waiter.told) {
+                match self.failure_at(gate) {
+                    Some(failure) => waiter.tell(Step::Failed(&failure)),
+                    None => waiter.tell(Step::Dropped),
+                }
+            }
+        }
         drop(waiters);
     }
 
@@ -442,12 +470,20 @@ impl Attachment {
         park::ring(&self.member().bell, HELPER_BIT);
     }
 
-    /// Takes the job of a callback that got its turn.
-    pub(crate) fn job_of(waiter: &Waiter) -> Option<Job> {
-        match &waiter.kind {
-            Kind::Callback(job) => job.lock().take(),
-            _ => None,
+    /// Takes the job of a callback that got its turn. Who runs it tells of that first.
+    pub(crate) fn job_of(waiter: &Arc<Waiter>) -> Option<Job> {
+        let Kind::Callback(job) = &waiter.kind else {
+            return None;
+        };
+        let job = job.lock().take()?;
+        if waiter.told.is_none() {
+            return Some(job);
         }
+        let waiter = waiter.clone();
+        Some(Box::new(move || {
+            waiter.tell(Step::Dispatched);
+            job();
+        }))
     }
 
     /// Runs a callback whose turn it is on this thread, or, if it is ending, on the member's own.

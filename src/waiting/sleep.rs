@@ -4,7 +4,7 @@ use super::{Ask, Attempt, Later};
 use crate::error::AcquireError;
 use crate::layout::Gate;
 use crate::park::Post;
-use crate::park::waiter::{Fate, Kind, Nudge};
+use crate::park::waiter::{Fate, Kind, Nudge, Step, Waiter};
 use crate::segment::Scope;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
@@ -97,8 +97,24 @@ impl Attachment {
         ask: &A,
         deadline: Option<u64>,
     ) -> Result<(), A::Error> {
-        let waiter = ask.join(Kind::Thread(thread::current()), deadline)?;
-        let post = waiter.post;
+        let waiter = match ask.join(Kind::Thread(thread::current()), deadline) {
+            Ok(waiter) => waiter,
+            Err(error) => {
+                ask.tell_refusal(&error);
+                return Err(error);
+            }
+        };
+        let waited = self.wait_as(&waiter);
+        waiter.tell(match &waited {
+            Ok(()) => Step::Dispatched,
+            Err(error) => Step::Failed(error),
+        });
+        Ok(waited?)
+    }
+
+    /// Waits on this thread until a waiter of its own has ended.
+    fn wait_as(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Result<(), AcquireError> {
+        let (post, deadline) = (waiter.post, waiter.deadline);
         self.look_if_stale();
         let mut watches = 0u32;
         // Kept over rings that came to nothing: on a busy segment they come more often than watches.
@@ -110,18 +126,18 @@ impl Attachment {
                 Fate::Granted => return Ok(()),
                 Fate::Failed => {
                     let failure = self.failure_at(post.gate);
-                    return Err(failure.unwrap_or(AcquireError::Closed).into());
+                    return Err(failure.unwrap_or(AcquireError::Closed));
                 }
                 Fate::Waiting => {}
             }
-            let sits = queue.is_first(&waiter);
+            let sits = queue.is_first(waiter);
             let mut stand = None;
             if sits {
-                if let Some(failure) = self.wait_failure(&waiter) {
+                if let Some(failure) = self.wait_failure(waiter) {
                     drop(queue);
-                    return Ok(self.end_wait(&waiter, failure)?);
+                    return self.end_wait(waiter, failure);
                 }
-                match self.attempt(&mut queue, &waiter) {
+                match self.attempt(&mut queue, waiter) {
                     Attempt::Got(nudges) => {
                         drop(queue);
                         nudges.into_iter().for_each(Nudge::deliver);
@@ -134,8 +150,8 @@ impl Attachment {
             drop(queue);
             let now = clock::now();
             if deadline.is_some_and(|deadline| deadline <= now) {
-                if self.cancel(&waiter) {
-                    return Err(AcquireError::TimedOut.into());
+                if self.cancel(waiter) {
+                    return Err(AcquireError::TimedOut);
                 }
                 continue;
             }
@@ -149,7 +165,7 @@ impl Attachment {
             timer = timer.min(self.timer(post.gate, now, rank));
             let until = deadline.map_or(timer, |deadline| deadline.min(timer));
             let until = until.min(due);
-            let until = self.bars_at(&waiter, now).map_or(until, |at| at.min(until));
+            let until = self.bars_at(waiter, now).map_or(until, |at| at.min(until));
             let lingers = post.gate == Gate::Scheduler && rank == 0;
             if !lingers || !self.linger(heard, now) {
                 self.sleep_at(post, heard, until);

@@ -28,3 +28,6 @@ mod stats;
 mod streams;
 mod support;
 mod threads;
+mod trace;
+#[cfg(feature = "tracing")]
+mod trace_events;
