@@ -705,7 +705,7 @@ fn case_57_the_gates_in_the_documents() {
         .is(0)
         .text();
     assert!(
-        table.contains("1500000/s") && table.contains("500us"),
+        table.contains("1.5M/s") && table.contains("500us"),
         "{table}"
     );
 }
