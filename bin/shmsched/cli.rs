@@ -35,6 +35,8 @@ pub enum Verb {
     List(List),
     /// Show a segment: its settings, counters, who holds and who waits
     Inspect(Inspect),
+    /// Watch segments: gates, rates, pressure, who holds and who waits
+    Top(Top),
     /// Change the settings of a segment in use
     Set(Set),
     /// Run a command when the segment lets it: a slot, a start, tokens
@@ -140,6 +142,33 @@ pub struct Inspect {
     /// Show it again and again, every second or as often as told
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "1s", value_parser = units::parse_pause)]
     pub watch: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It opens the segments read-only, takes no member slot and changes nothing. It redraws ten times a second at most.
+Without a terminal, or with TERM=dumb, it prints what inspect prints, once. NO_COLOR begins without colours.
+
+Keys: q quit, arrows or j k move, tab the next segment, s sort, r reverse, / filter, p or space pause, c colours, ? help
+
+Examples:
+  shmsched top                  all segments of the directory, also those that come later
+  shmsched top thumbs uplink    these two, until both are removed
+  shmsched top thumbs | cat     one picture, as of inspect"
+)]
+pub struct Top {
+    /// Names, paths (with a slash), or shm:NAME [default: all segments of the directory]
+    #[arg(value_name = "SEGMENT")]
+    pub segments: Vec<OsString>,
+    /// Use segments of other users in directories that anybody can write to
+    #[arg(long)]
+    pub trust_foreign: bool,
+    /// Test only: panic while the terminal is ours
+    #[arg(long, hide = true)]
+    pub panic: bool,
+    /// Watch for so long without a terminal, then print the screen as SVG (scripts/picture)
+    #[arg(long, hide = true, value_name = "DURATION", value_parser = units::parse_duration)]
+    pub picture: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

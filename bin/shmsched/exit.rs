@@ -239,6 +239,16 @@ pub fn creating(error: CreateError, location: &Location) -> Failure {
     Failure::at(location, code, error, to_do)
 }
 
+/// What was watched is not there any more.
+pub fn removed(location: &Location) -> Failure {
+    Failure::at(
+        location,
+        Code::NoSegment,
+        "the segment was removed or replaced",
+        "look again",
+    )
+}
+
 /// A failure to remove a segment.
 pub fn removing(error: RemoveError, location: &Location) -> Failure {
     let error = match error {

@@ -3,6 +3,7 @@
 pub mod json;
 pub mod metrics;
 pub mod pressure;
+pub mod style;
 pub mod table;
 
 use std::io::{self, ErrorKind, Write};
@@ -98,6 +99,48 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// A number in few letters: exact below 10000, else its first three digits: `9999`, `10M`, `1.23M`.
+pub fn short(count: i64) -> String {
+    const UNITS: [(u64, &str); 6] = [
+        (1_000_000_000_000_000_000, "E"),
+        (1_000_000_000_000_000, "P"),
+        (1_000_000_000_000, "T"),
+        (1_000_000_000, "G"),
+        (1_000_000, "M"),
+        (1_000, "k"),
+    ];
+    let (sign, size) = (if count < 0 { "-" } else { "" }, count.unsigned_abs());
+    let fits = |(unit, _): &(u64, &str)| size >= *unit && size >= 10_000;
+    let Some((unit, name)) = UNITS.into_iter().find(fits) else {
+        return format!("{sign}{size}");
+    };
+    let whole = size / unit;
+    let decimals = 2usize.saturating_sub(whole.ilog10() as usize);
+    // Cut, not rounded: never more than there is.
+    let places = 10_u64.pow(decimals as u32);
+    let part = (u128::from(size % unit) * u128::from(places) / u128::from(unit)) as u64;
+    let text = match decimals {
+        0 => String::new(),
+        _ => format!(".{part:0decimals$}"),
+    };
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{sign}{whole}{text}{name}")
+}
+
+/// A share in hundredths of a percent: `12.34 %`.
+pub fn percent(share: u16) -> String {
+    format!("{}.{:02} %", share / 100, share % 100)
+}
+
+/// A time in microseconds, for people: `0us`, `950us`, `1.5ms`, `850ms`, then as [`time`].
+pub fn fine_time(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us}us"),
+        1_000..10_000 => format!("{}.{}ms", us / 1_000, us % 1_000 / 100),
+        _ => time(us / 1_000),
+    }
+}
+
 /// A count and its noun.
 pub fn counted(count: u64, noun: &str) -> String {
     let plural = match (count, noun) {
@@ -155,6 +198,35 @@ mod tests {
             counted(1, "slot") + &counted(2, "process"),
             "1 slot2 processes"
         );
+    }
+
+    #[test]
+    fn few_letters() {
+        for (count, text) in [
+            (0, "0"),
+            (-20, "-20"),
+            (9_999, "9999"),
+            (10_000, "10k"),
+            (12_345, "12.3k"),
+            (1_500_000, "1.5M"),
+            (1_048_576, "1.04M"),
+            (-10_000_000, "-10M"),
+            (999_999, "999k"),
+            (i64::MAX, "9.22E"),
+            (i64::MIN, "-9.22E"),
+        ] {
+            assert_eq!(short(count), text);
+        }
+        for (us, text) in [
+            (0, "0us"),
+            (999, "999us"),
+            (1_550, "1.5ms"),
+            (65_536, "65ms"),
+            (1_500_000, "1.5s"),
+        ] {
+            assert_eq!(fine_time(us), text);
+        }
+        assert_eq!(percent(10_000) + &percent(7), "100.00 %0.07 %");
     }
 
     #[test]

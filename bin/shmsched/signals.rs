@@ -86,6 +86,19 @@ impl Signals {
         caught
     }
 
+    /// Catches everything else that would end this process, and what concerns a terminal that it draws on; not what stops
+    /// who touches the terminal from the background.
+    pub fn catch_for_a_screen(&self) -> io::Result<()> {
+        let handle = self.delivery.handle();
+        let mut all = COMMON
+            .into_iter()
+            .chain(OTHERS)
+            .chain(REAL_TIME)
+            .filter(|signal| ![SIGTTIN, SIGTTOU, SIGURG].contains(signal))
+            .filter(|signal| !is_in(self.ignored, *signal));
+        all.try_for_each(|signal| handle.add_signal(signal))
+    }
+
     /// Holds back everything else that can be passed on, from when the command has started until [`Self::catch_all`]:
     /// such a signal would end this process alone.
     pub fn hold_others_back() {

@@ -84,7 +84,7 @@ fn case_22_a_disk_that_fills_later_changes_nothing() {
                 cat /dev/zero > fill 2>/dev/null\n\
                 printf x > more 2>/dev/null && { echo not full; exit 1; }\n\
                 for n in $(seq 40); do \"$B\" run ./a -- true || exit 2; done\n\
-                \"$B\" run ./a -- \"$B\" run ./a --nested wait -- \"$B\" inspect ./a | grep -q 'running   2 of 2' || exit 3\n\
+                \"$B\" run ./a -- \"$B\" run ./a --nested wait -- \"$B\" inspect ./a | grep -q 'running  *2 of 2' || exit 3\n\
                 \"$B\" set ./a --concurrency 1 --target low=1 || exit 4\n\
                 \"$B\" run ./a --slots 2 -- true; [ $? = 69 ] || exit 5\n\
                 \"$B\" create ./b --concurrency 1; [ $? = 73 ] || exit 6\n\

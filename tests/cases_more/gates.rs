@@ -680,7 +680,7 @@ fn case_57_the_gates_in_the_documents() {
     );
     let text = stage.call::<&str>("inspect", &[]).is(0).text();
     assert!(
-        text.contains("1500000 at 1500000/s") && text.contains("one every 500us, the next now"),
+        text.contains("1.5M at 1.5M/s") && text.contains("one every 500us, the next now"),
         "{text}"
     );
 
@@ -705,7 +705,7 @@ fn case_57_the_gates_in_the_documents() {
         .is(0)
         .text();
     assert!(
-        table.contains("1500000/s") && table.contains("500us"),
+        table.contains("1.5M/s") && table.contains("500us"),
         "{table}"
     );
 }

@@ -1,5 +1,6 @@
 //! Cases of other tools at the command line: wakes, strangers, exit codes, rates and intervals, damage, nesting,
-//! holders, documents. Each test is named after its case. The library's side of the same cases is in `tests/processes`.
+//! holders, documents, the live screen. Each test is named after its case. The library's side of the same cases is in
+//! `tests/processes`.
 
 #![cfg(feature = "cli")]
 
@@ -18,6 +19,8 @@ mod pipe;
 mod planted;
 mod stage;
 mod strangers;
+mod terminal;
+mod top;
 mod waits;
 
 #[test]

@@ -6,9 +6,9 @@ use std::thread;
 use shmsched::Snapshot;
 
 use crate::cli::Inspect;
-use crate::exit::{Code, Failure, Outcome};
+use crate::exit::{self, Outcome};
 use crate::output::json::{self, Form};
-use crate::output::{self, Reader, table};
+use crate::output::{self, Reader, style, table};
 
 /// Moves to the top left corner and clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
@@ -36,12 +36,7 @@ pub fn inspect(arguments: &Inspect) -> Outcome {
         }
         thread::sleep(pause);
         if observer.segment_gone() {
-            return Err(Failure::at(
-                &location,
-                Code::NoSegment,
-                "the segment was removed or replaced",
-                "look again",
-            ));
+            return Err(exit::removed(&location));
         }
         // The first write of anybody makes another file of it, with the old name and inode: this one shows nothing more.
         if snapshot.segment.filesystem.starts_with("overlay") {
@@ -52,7 +47,7 @@ pub fn inspect(arguments: &Inspect) -> Outcome {
 
 fn show(snapshot: &Snapshot, arguments: &Inspect) -> String {
     match (arguments.json, arguments.watch) {
-        (false, _) => table::inspect(snapshot),
+        (false, _) => table::inspect(snapshot, style::of_stdout()),
         (true, None) => json::text(&json::Inspect::new(snapshot), Form::Pretty),
         (true, Some(_)) => json::text(&json::Inspect::new(snapshot), Form::Line),
     }

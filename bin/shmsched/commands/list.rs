@@ -7,9 +7,28 @@ use shmsched::{Location, OpenError};
 
 use crate::cli::List;
 use crate::exit::{Code, Failure, Outcome};
-use crate::output::{self, json, table};
+use crate::output::{self, json, style, table};
 
 pub fn list(arguments: &List) -> Outcome {
+    let directory = Location::directory();
+    let segments = locations()?.iter().filter_map(look).collect::<Vec<_>>();
+    let text = match arguments.json {
+        true => json::text(
+            &json::List::new(directory.to_string_lossy().into_owned(), segments),
+            json::Form::Pretty,
+        ),
+        false if segments.is_empty() => format!(
+            "no segments in {}\n",
+            output::escaped(&directory.to_string_lossy())
+        ),
+        false => table::list(&segments, style::of_stdout()),
+    };
+    output::print(&text)?;
+    Ok(0)
+}
+
+/// Everything in the directory that may be a segment, in order of the names.
+pub fn locations() -> Result<Vec<Location>, Failure> {
     let directory = Location::directory();
     let mut names: Vec<OsString> = match std::fs::read_dir(&directory) {
         // What begins with a dot is no name, but perhaps a segment being made.
@@ -32,23 +51,10 @@ pub fn list(arguments: &List) -> Outcome {
         }
     };
     names.sort();
-    let segments = names
+    let files = names
         .into_iter()
-        .filter_map(|name| look(&Location::File(directory.join(name))))
-        .collect::<Vec<_>>();
-    let text = match arguments.json {
-        true => json::text(
-            &json::List::new(directory.to_string_lossy().into_owned(), segments),
-            json::Form::Pretty,
-        ),
-        false if segments.is_empty() => format!(
-            "no segments in {}\n",
-            output::escaped(&directory.to_string_lossy())
-        ),
-        false => table::list(&segments),
-    };
-    output::print(&text)?;
-    Ok(0)
+        .map(|name| Location::File(directory.join(name)));
+    Ok(files.collect())
 }
 
 /// One line of the list; nothing for a file that is gone by now.

@@ -13,6 +13,7 @@ mod pressure;
 mod rm;
 mod run;
 mod set;
+mod top;
 mod wait;
 
 use shmsched::{Deadline, Location, Observer, OpenError, OpenOptions, Segment, Snapshot};
@@ -26,6 +27,7 @@ pub fn dispatch(cli: Cli) -> Outcome {
         Verb::Create(arguments) => create::create(&arguments),
         Verb::List(arguments) => list::list(&arguments),
         Verb::Inspect(arguments) => inspect::inspect(&arguments),
+        Verb::Top(arguments) => top::top(&arguments),
         Verb::Set(arguments) => set::set(&arguments),
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Wait(arguments) => wait::wait(&arguments),

@@ -58,6 +58,7 @@ use shmsched::{
 };
 
 use self::gates::{Limiter, Milliseconds, Pacer, Scheduler};
+use super::table;
 
 /// The number of the schema; it grows when a key goes or changes its meaning, not when one is added.
 const SCHEMA: u32 = 1;
@@ -279,6 +280,9 @@ pub struct Listed {
     pub waiters: Option<u32>,
     pub members: Option<u32>,
     pub error: Option<String>,
+    /// For people.
+    #[serde(skip)]
+    pub pressure: Option<u16>,
 }
 
 impl Listed {
@@ -307,6 +311,7 @@ impl Listed {
             waiters: snapshot.map(|_| waiters.into_iter().flatten().fold(0, u32::saturating_add)),
             members: snapshot.map(|snapshot| snapshot.segment.members_used),
             error,
+            pressure: snapshot.map(table::pressure),
         }
     }
 

@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn hashing_reads_the_files() {
-        let own = std::env::current_exe().unwrap();
-        let path = own.to_str().unwrap();
+        // Not this program: in a debug build it is more than can be hashed within LONGEST.
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock");
         let (bytes, first) = hash([path].into_iter());
         assert!(bytes > 0);
         assert_eq!(hash([path, "/no/such"].into_iter()), (bytes, first));

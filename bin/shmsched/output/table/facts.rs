@@ -1,21 +1,44 @@
 //! What `inspect` says of a segment above the table of its members: one line per fact.
 
-use shmsched::{LimiterInfo, PacerInfo, Priority, SchedulerInfo, SegmentInfo, Snapshot};
+use shmsched::{
+    Durations, LimiterInfo, PacerInfo, Pressure, Priority, SchedulerInfo, SegmentInfo, Snapshot,
+};
 
-use crate::output::{bytes, escaped, json, limit, span, time};
+use crate::output::style::Style;
+use crate::output::{bytes, escaped, fine_time, json, limit, percent, short, span, time};
 
-/// A name of at most nine letters, and what is to be said.
+/// A name of at most ten letters, and what is to be said.
 type Fact = (&'static str, String);
 
 /// The segment itself, then gate by gate.
-pub fn text(snapshot: &Snapshot) -> String {
-    let mut facts = segment(&snapshot.segment);
-    facts.extend(snapshot.scheduler.iter().flat_map(scheduler));
-    facts.extend(snapshot.limiter.iter().flat_map(limiter));
-    facts.extend(snapshot.pacer.iter().flat_map(pacer));
+pub fn text(snapshot: &Snapshot, style: Style) -> String {
+    let gates = [
+        snapshot
+            .scheduler
+            .as_ref()
+            .map(|info| scheduler(info).to_vec()),
+        snapshot.limiter.as_ref().map(|info| limiter(info).to_vec()),
+        snapshot.pacer.as_ref().map(|info| pacer(info).to_vec()),
+    ];
+    let parts = [segment(&snapshot.segment)].into_iter();
+    let parts = parts.chain(gates.into_iter().flatten());
+    parts
+        .map(|facts| lines(facts, style))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn lines(facts: Vec<Fact>, style: Style) -> String {
     facts
         .into_iter()
-        .map(|(name, value)| format!("{name:<9} {}\n", escaped(&value)))
+        .map(|(name, value)| {
+            let value = escaped(&value);
+            let value = match name {
+                "note" => style.warning(&value),
+                _ => value,
+            };
+            format!("{} {value}\n", style.bold(&format!("{name:<10}")))
+        })
         .collect()
 }
 
@@ -69,7 +92,7 @@ fn segment(segment: &SegmentInfo) -> Vec<Fact> {
     facts
 }
 
-fn scheduler(info: &SchedulerInfo) -> [Fact; 4] {
+fn scheduler(info: &SchedulerInfo) -> [Fact; 7] {
     let raw = match i64::from(info.running_raw) == i64::from(info.running) {
         true => String::new(),
         false => format!(" (counter {})", info.running_raw),
@@ -94,13 +117,16 @@ fn scheduler(info: &SchedulerInfo) -> [Fact; 4] {
     );
     [
         ("running", format!("{} of {cap}{raw}", info.running)),
-        ("waiting", format!("{}{head}{priorities}", info.waiters)),
-        ("targets", targets.join(", ")),
-        ("so far", format!("{moved}; {}", waits.text())),
+        ("  waiting", format!("{}{head}{priorities}", info.waiters)),
+        ("  pressure", pressure(&info.pressure)),
+        ("  waits", durations(&info.waits)),
+        ("  holds", durations(&info.holds)),
+        ("  targets", targets.join(", ")),
+        ("  so far", format!("{moved}; {}", waits.text())),
     ]
 }
 
-fn limiter(info: &LimiterInfo) -> [Fact; 3] {
+fn limiter(info: &LimiterInfo) -> [Fact; 5] {
     let head = first(info.head_wait_ms);
     let priorities = by_priority(&info.queued);
     let waits = Waits {
@@ -114,14 +140,20 @@ fn limiter(info: &LimiterInfo) -> [Fact; 3] {
     [
         (
             "tokens",
-            format!("{} at {}/s", info.tokens, info.tokens_per_second),
+            format!(
+                "{} at {}/s",
+                short(info.tokens.into()),
+                short(info.tokens_per_second.into())
+            ),
         ),
         ("  waiting", format!("{}{head}{priorities}", info.waiters)),
+        ("  pressure", pressure(&info.pressure)),
+        ("  waits", durations(&info.waits)),
         ("  so far", format!("{moved}; {}", waits.text())),
     ]
 }
 
-fn pacer(info: &PacerInfo) -> [Fact; 3] {
+fn pacer(info: &PacerInfo) -> [Fact; 5] {
     let next = match info.next_start_in.is_zero() {
         true => "now".to_owned(),
         false => {
@@ -147,8 +179,28 @@ fn pacer(info: &PacerInfo) -> [Fact; 3] {
             "  waiting",
             format!("{} of at most {}{head}", info.waiting, info.max_waiting),
         ),
+        ("  pressure", pressure(&info.pressure)),
+        ("  waits", durations(&info.waits)),
         ("  so far", format!("{moved}; {}", waits.text())),
     ]
+}
+
+/// For how much of the last 10 seconds somebody waited, and that while nothing moved.
+fn pressure(pressure: &Pressure) -> String {
+    let [some, full] = [pressure.some, pressure.full].map(|stalled| percent(stalled.averages[0]));
+    format!("some {some}, full {full} of the last 10s")
+}
+
+/// How long it took half of them, nearly all, and the one that took longest.
+fn durations(durations: &Durations) -> String {
+    let quantile = |share| durations.quantile_us(share).map(fine_time);
+    match (quantile(0.5), quantile(0.99)) {
+        (Some(half), Some(most)) => format!(
+            "p50 {half}, p99 {most}, longest {}",
+            fine_time(durations.longest_us)
+        ),
+        _ => "none yet".into(),
+    }
 }
 
 /// What became of those who had to wait, at any gate.

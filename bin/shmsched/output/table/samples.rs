@@ -93,6 +93,17 @@ pub fn busy() -> Snapshot {
     }
 }
 
+/// The same, where somebody waited: three for about a millisecond, and one long.
+pub fn stalled() -> Snapshot {
+    let mut snapshot = busy();
+    let scheduler = snapshot.scheduler.as_mut().expect("it has one");
+    scheduler.pressure.some.averages = [1_234, 100, 20];
+    scheduler.pressure.full.averages = [50, 10, 2];
+    (scheduler.waits.buckets[10], scheduler.waits.buckets[22]) = (3, 1);
+    scheduler.waits.longest_us = 4_000_000;
+    snapshot
+}
+
 /// A segment without slots: one waits for tokens, one for its start.
 pub fn paced() -> Snapshot {
     let mut snapshot = busy();

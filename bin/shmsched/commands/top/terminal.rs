@@ -1,0 +1,217 @@
+//! The terminal while it is ours: raw mode, the other screen, and both given back whatever happens.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::Duration;
+
+use ratatui::backend::{Backend, CrosstermBackend};
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::style::force_color_output;
+use ratatui::layout::Rect;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, getpgrp, getppid, getsid, kill_current_process_group};
+use rustix::termios::{self, OptionalActions, SpecialCodeIndex, Termios};
+use signal_hook::consts::signal::SIGTSTP;
+use signal_hook::low_level::emulate_default_handler;
+
+use super::keys::Keys;
+use crate::signals::Signals;
+
+/// The other screen, cleared; no cursor.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[0m\x1b[2J";
+/// Plain text, the cursor, the main screen.
+const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
+
+/// What is to be given back, if anything: for the panic hook, too.
+static BEFORE: Mutex<Option<Before>> = Mutex::new(None);
+
+struct Before {
+    input: OwnedFd,
+    modes: Termios,
+}
+
+/// Where keys come from.
+pub struct Keyboard(OwnedFd);
+
+/// What reading gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    Open,
+    /// The terminal hung up.
+    Gone,
+}
+
+/// The terminal, ours until this is dropped.
+pub struct Screen {
+    keyboard: Keyboard,
+    backend: CrosstermBackend<Out>,
+    shown: Buffer,
+    gone: bool,
+}
+
+impl Screen {
+    /// Standard input if it is a terminal, else the terminal of this session, if it has one.
+    pub fn keyboard() -> Option<Keyboard> {
+        let input = io::stdin();
+        let input = match input.is_terminal() {
+            true => input.as_fd().try_clone_to_owned(),
+            false => File::open("/dev/tty").map(OwnedFd::from),
+        };
+        input.ok().map(Keyboard)
+    }
+
+    pub fn enter(keyboard: Keyboard) -> io::Result<Screen> {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let report = std::panic::take_hook();
+            // Before anything is said, so that it is said on the main screen. Nothing unwinds after it.
+            std::panic::set_hook(Box::new(move |panic| {
+                leave();
+                report(panic);
+            }));
+        });
+        // Whether there are colours is the view's affair.
+        force_color_output(true);
+        let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let mut screen = Screen {
+            keyboard,
+            backend: CrosstermBackend::new(Out {
+                bytes: Vec::new(),
+                out,
+            }),
+            shown: Buffer::empty(Rect::ZERO),
+            gone: false,
+        };
+        screen.again()?;
+        Ok(screen)
+    }
+
+    /// Takes the terminal, or takes it again after somebody else had it. From the background it stops here until it is
+    /// brought to the foreground.
+    pub fn again(&mut self) -> io::Result<()> {
+        let modes = {
+            let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = match before.take() {
+                Some(kept) => kept,
+                None => Before {
+                    input: self.keyboard.0.try_clone()?,
+                    modes: termios::tcgetattr(&self.keyboard.0)?,
+                },
+            };
+            before.insert(kept).modes.clone()
+        };
+        let mut raw = modes;
+        raw.make_raw();
+        // A read never blocks.
+        raw.special_codes[SpecialCodeIndex::VMIN] = 0;
+        raw.special_codes[SpecialCodeIndex::VTIME] = 0;
+        loop {
+            match termios::tcsetattr(&self.keyboard.0, OptionalActions::Now, &raw) {
+                Err(rustix::io::Errno::INTR) => {}
+                outcome => break outcome?,
+            }
+        }
+        self.shown = Buffer::empty(Rect::ZERO);
+        self.backend.write_all(ENTER)?;
+        Write::flush(&mut self.backend)
+    }
+
+    /// Gives the terminal back and stops, as SIGTSTP asks for, until SIGCONT.
+    pub fn suspend(&mut self) -> io::Result<()> {
+        // Nobody could continue it: the kernel would not stop it either.
+        let shell = getppid().and_then(|shell| getsid(Some(shell)).ok());
+        if shell.is_none() || shell != getsid(None).ok() {
+            return Ok(());
+        }
+        leave();
+        emulate_default_handler(SIGTSTP)
+    }
+
+    /// Draws, and sends what has changed.
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+        let size = termios::tcgetwinsize(io::stdout())?;
+        let mut buffer = Buffer::empty(Rect::new(0, 0, size.ws_col, size.ws_row));
+        draw(&mut buffer);
+        if self.shown.area != buffer.area {
+            self.backend.clear()?;
+            self.shown = Buffer::empty(buffer.area);
+        }
+        self.backend.draw(self.shown.diff(&buffer).into_iter())?;
+        self.shown = buffer;
+        Write::flush(&mut self.backend)
+    }
+
+    /// Reads what was typed. Never blocks.
+    pub fn read(&mut self, keys: &mut Keys) -> io::Result<Input> {
+        let mut bytes = [0; 512];
+        match rustix::io::read(&self.keyboard.0, &mut bytes) {
+            Ok(0) if self.gone => return Ok(Input::Gone),
+            Ok(count) => keys.feed(&bytes[..count]),
+            Err(rustix::io::Errno::IO) => return Ok(Input::Gone),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Input::Open)
+    }
+
+    /// Waits until something is typed, a signal arrives, or the time is over: whether something came.
+    pub fn wait(&mut self, signals: &Signals, time: Option<Duration>) -> bool {
+        let mut fds = [
+            PollFd::new(&self.keyboard.0, PollFlags::IN),
+            PollFd::new(signals, PollFlags::IN),
+        ];
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        // An interruption is a signal: reason enough to look.
+        let came = poll(&mut fds, time.as_ref()).map_or(true, |count| count > 0);
+        self.gone |= fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        came
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// Sends a signal to this process group, as the terminal would have.
+pub fn signal_group(signal: Signal) {
+    let _ = kill_current_process_group(signal);
+}
+
+/// Gives the terminal back, once, as far as it goes.
+fn leave() {
+    // Only this thread locks it, and never while it panics.
+    let Ok(Some(before)) = BEFORE.try_lock().map(|mut before| before.take()) else {
+        return;
+    };
+    let mut codes = LEAVE;
+    while let Ok(count @ 1..) = rustix::io::write(io::stdout(), codes) {
+        codes = &codes[count..];
+    }
+    // From the background it would stop us here, and the modes are another's by now.
+    if termios::tcgetpgrp(&before.input).is_ok_and(|front| front == getpgrp()) {
+        let _ = termios::tcsetattr(&before.input, OptionalActions::Now, &before.modes);
+    }
+}
+
+/// Standard output, a frame at a time. What could not be written is forgotten, so that nothing comes after the end.
+struct Out {
+    bytes: Vec<u8>,
+    out: File,
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let outcome = self.out.write_all(&self.bytes);
+        self.bytes.clear();
+        outcome
+    }
+}
