@@ -331,10 +331,15 @@ impl Attachment {
         if self.parent.is_none() || waiter.held.get() != 0 {
             return;
         }
-        let (upper, parent) = (waiter.upper.lock().take(), self.parent.clone());
-        if let (Some(upper), Some(parent), Some(runner)) =
-            (upper, parent, self.helper.lock().runner())
-        {
+        let mut upper = waiter.upper.lock();
+        if upper.is_none() {
+            return;
+        }
+        // With no thread to be had it stays there, and lapses.
+        let Some(runner) = self.helper.lock().runner() else {
+            return;
+        };
+        if let (Some(upper), Some(parent)) = (upper.take(), self.parent.clone()) {
             let _ = runner.send(Box::new(move || {
                 parent.attachment.cancel(&upper);
             }));

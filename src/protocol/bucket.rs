@@ -70,12 +70,15 @@ pub struct Bucket<'a> {
 }
 
 impl Bucket<'_> {
-    /// The first to give a bucket its rate fills it; `false`: it has one.
-    pub fn begin(&self, rate: u32, now: u64) -> bool {
+    /// Gives a bucket its first rate; `false`: it has one. Its words are 0 then: the window since the clock began fills it,
+    /// and whoever claims that pays it, so that of many who add a Limiter at once none fills it after another has taken.
+    pub fn begin(&self, rate: u32, clock: impl Fn() -> u64) -> bool {
         let first = self.hot.rate.replace(0, rate as i32).is_ok();
-        if first {
-            self.hot.stamp.put(Stamp::at(now).0);
-            self.credit(rate.into()); // not over a debit of who came in between
+        if first && super::mutant("begin-fills") {
+            self.hot.stamp.put(Stamp::at(clock()).0);
+            self.credit(rate.into());
+        } else if first {
+            self.refill_by(clock);
         }
         first
     }

@@ -291,7 +291,7 @@ impl Segment {
         }
         if let Some(rate) = changes.rate {
             let bucket = views.limiter().bucket();
-            if !bucket.begin(rate, now) {
+            if !bucket.begin(rate, clock::now) {
                 bucket.set_rate(rate, now);
             }
             gates |= Gate::Limiter.bit();

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How often the first two in the Scheduler's line look after things: a holder may be dead.
 const WATCH_NS: u64 = 100_000_000;
 /// How often those of the other lines do, where nothing is held.
-const SLOW_WATCH_NS: u64 = 800_000_000;
+const SLOW_WATCH_NS: u64 = 300_000_000;
 /// How often everybody else does.
 const DOZE_NS: u64 = 3_500_000_000;
 /// How many stand before one that is far back.

@@ -176,3 +176,22 @@ fn a_cut_against_a_debit() {
         assert!(taken == 3 && (1..=3).contains(&tokens), "{tokens}");
     });
 }
+
+/// Two give a bucket its first rate, and each takes all there is: it is full once.
+#[test]
+fn two_that_begin() {
+    explore("two_that_begin", || {
+        let hot = Words::default();
+        let now = 20_000 * TICK_NS;
+        let adds = [0; 2].map(|_| {
+            thread(&hot, move |bucket| {
+                if !bucket.begin(3, || now) {
+                    bucket.set_rate(3, now);
+                }
+                debit(bucket)
+            })
+        });
+        let taken: i32 = adds.map(|add| add.join().unwrap()).iter().sum();
+        assert_eq!(Bucket { hot: &hot }.tokens(), 3 - taken);
+    });
+}

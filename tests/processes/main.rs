@@ -15,6 +15,7 @@ mod pacer;
 mod puppet;
 mod reboot;
 mod review;
+mod stopped;
 mod tokens;
 mod traced;
 mod wakes;
