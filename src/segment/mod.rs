@@ -292,7 +292,7 @@ impl Segment {
         if let Some(rate) = changes.rate {
             let bucket = views.limiter().bucket();
             if !bucket.begin(rate, clock::now) {
-                bucket.set_rate(rate, now);
+                bucket.set_rate(rate, clock::now());
             }
             gates |= Gate::Limiter.bit();
         }

@@ -275,7 +275,6 @@ fn case_17_absurd_settings() {
         Settings::new().rate(0),
         Settings::new().rate(MOST + 1),
         Settings::new().rate(5).interval(Duration::ZERO),
-        Settings::new().rate(5).interval(Duration::MAX),
         Settings::new().rate(5).max_waiting(65_537),
         Settings::new().rate(5).concurrency(MOST + 1),
     ];
