@@ -269,8 +269,14 @@ impl Start<'_> {
     /// It has its start, and its operation begins now: the next start is an interval after this. `false`: it was stopped for
     /// an interval in between, and somebody else has started, so it asks again, as one who finds a place.
     fn begin(&self) -> bool {
-        let waiter = self.waiter.lock().take();
-        let next = waiter.map_or_else(|| self.next.peek(), |waiter| waiter.start.get());
+        let next = match self.next.peek() {
+            // It waited.
+            0 => {
+                let waiter = self.waiter.lock().take();
+                waiter.map_or(0, |waiter| waiter.start.get())
+            }
+            taken_at_once => taken_at_once,
+        };
         let begins = self.attachment().views.pacer().begin(next, clock::now);
         if !begins {
             self.spare.put(1);

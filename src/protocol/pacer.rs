@@ -130,8 +130,10 @@ impl Gate<'_> {
     pub fn begin(&self, mut next: u64, clock: impl Fn() -> u64) -> bool {
         // An interval may be shorter than a round takes.
         for _ in 0..4 {
-            if clock() < next {
-                break;
+            let now = clock();
+            if now < next {
+                self.put_off(now.saturating_add(self.interval()));
+                return true;
             }
             match self.take(&clock) {
                 Some(later) => next = later,
