@@ -129,7 +129,9 @@ impl Pacer {
     /// [`TryStartError::NotYet`]: it would have to wait.
     pub fn try_start(&self) -> Result<(), TryStartError> {
         let ask = &self.asks(false);
-        match (ask.take_now()? || ask.take_at_last()?) && ask.begin() {
+        // What is taken at once was taken just now: between that and a second stamp lies less than the caller's own way to
+        // its operation.
+        match ask.take_now()? || (ask.take_at_last()? && ask.begin()) {
             true => Ok(()),
             false => Err(TryStartError::NotYet),
         }
