@@ -159,7 +159,7 @@ shared_record! {
         pub amount: U32,
         /// What the handle adds to the segment's target; 2147483647 is nothing.
         pub bound: U32,
-        /// 1 while its sleeper keeps the short timer of the first two.
+        /// When its sleeper looks after the line by itself, see `protocol::line::Promise`.
         pub watching: U32,
         /// The handle's own overall limit, which a drawn turn may not pass either; 2147483647 is nothing.
         pub ceiling: U32,

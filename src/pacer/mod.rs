@@ -40,8 +40,8 @@ use std::time::Duration;
 ///
 /// - Between two starts lies the interval at least, whoever starts and however late (P8): no credit is saved up while
 ///   nobody comes (P9), and a late start never makes the next come early (P10). It is measured from when a start is
-///   handed to its caller, for [`Pacer::run`] right before the operation is called (P12), to the next. The clock is
-///   monotonic (P39).
+///   handed to its caller, for [`Pacer::run`] right before the operation is called (P12), to the next; from where
+///   [`Pacer::try_start`] takes one at once, with nothing to do before it returns. The clock is monotonic (P39).
 /// - Order of arrival over all processes (P21); at most `max_waiting` callers wait, and one more is refused (P17). A retry is
 ///   an arrival like any other (P22).
 /// - It paces starts and waits for no end: operations overlap (P29). A start that was taken is spent, whatever becomes of

@@ -124,14 +124,15 @@ impl Attachment {
         if line.summary.get() == 0 {
             return Outlook::default();
         }
-        let now = (clock::now(), clock::coarse_ms() as u32);
+        let now = || (clock::now(), clock::coarse_ms() as u32);
         match gate {
+            // It reads the clocks itself.
             Gate::Scheduler => self.advance_slots(place, None),
             Gate::Limiter => {
                 let limiter = self.views.limiter();
-                limiter.advance_by(&clock::now, place, why, now, &mut ring)
+                limiter.advance_by(&clock::now, place, why, now(), &mut ring)
             }
-            Gate::Pacer => self.views.pacer().advance(place, why, now, &mut ring),
+            Gate::Pacer => self.views.pacer().advance(place, why, now(), &mut ring),
         }
     }
 
