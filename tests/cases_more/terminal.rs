@@ -23,6 +23,7 @@ pub struct Terminal {
     master: Option<File>,
     shell: Child,
     written: Written,
+    reader: Mutex<Option<thread::JoinHandle<()>>>,
     /// Nobody reads any more.
     cut: Arc<AtomicBool>,
 }
@@ -48,14 +49,22 @@ impl Terminal {
         let master = File::from(master);
         let terminal = Terminal {
             written: Written::default(),
+            reader: Mutex::default(),
             cut: Arc::default(),
             shell: shell.expect("a shell"),
             master: Some(master),
         };
         terminal.resize(100, 30);
-        let mut from = terminal.master().try_clone().expect("a copy");
-        let (into, cut) = (Arc::clone(&terminal.written), Arc::clone(&terminal.cut));
-        thread::spawn(move || {
+        terminal.look_again();
+        terminal
+    }
+
+    /// Begins to read what is written.
+    pub fn look_again(&self) {
+        self.cut.store(false, Ordering::Release);
+        let mut from = self.master().try_clone().expect("a copy");
+        let (into, cut) = (Arc::clone(&self.written), Arc::clone(&self.cut));
+        let reader = thread::spawn(move || {
             let mut bytes = [0; 1 << 16];
             let tick = Timespec::try_from(Duration::from_millis(20)).expect("short");
             while !cut.load(Ordering::Acquire) {
@@ -70,7 +79,23 @@ impl Terminal {
                 into.extend_from_slice(&bytes[..read]);
             }
         });
-        terminal
+        *self.reader.lock().expect("no panic") = Some(reader);
+    }
+
+    /// Reads no more: the terminal fills.
+    pub fn look_away(&self) {
+        self.cut.store(true, Ordering::Release);
+        let reader = self.reader.lock().expect("no panic").take();
+        reader.expect("it reads").join().expect("it ends");
+    }
+
+    /// Whether a process of it would wait for room to write.
+    pub fn is_full(&self, process: Pid) -> bool {
+        let path = format!("/proc/{}/fd/1", process.as_raw_pid());
+        let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let end = open(path, flags, Mode::empty()).expect("its standard output");
+        let now = Timespec::try_from(Duration::ZERO).expect("short");
+        poll(&mut [PollFd::new(&end, PollFlags::OUT)], Some(&now)) == Ok(0)
     }
 
     fn master(&self) -> &File {

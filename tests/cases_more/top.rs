@@ -84,6 +84,39 @@ fn case_58_ends_by_a_signal() {
 }
 
 #[test]
+fn case_58_ends_by_a_signal_while_the_terminal_takes_no_output() {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let stage = Stage::new(&["--concurrency", "2"]);
+        let mut terminal = open(&stage, "", &[]);
+        terminal.says(0, "COMMAND");
+        let process = terminal.front();
+        terminal.look_away();
+        // Each size is another whole frame: soon there is no room for one, and then for a while.
+        let (mut width, mut full) = (100, 0);
+        until(LONG, "the terminal is full", || {
+            width = 300 - width;
+            terminal.resize(width, 100);
+            std::thread::sleep(Duration::from_millis(60));
+            full = if terminal.is_full(process) {
+                full + 1
+            } else {
+                0
+            };
+            full == 5
+        });
+        rustix::process::kill_process(process, signal).expect("it is there");
+        until(LONG, "it ended", || {
+            rustix::process::test_kill_process(process).is_err()
+        });
+        terminal.look_again();
+        let written = terminal.ended();
+        restored(&written);
+        let code = 128 + signal.as_raw();
+        assert!(written.contains(&format!("code {code}\r\n")), "{written:?}");
+    }
+}
+
+#[test]
 fn case_58_ends_by_a_panic() {
     let written = ends_by("--panic", 70, |_, _| {});
     let back = written.rfind("\x1b[?1049l").expect("it leaves");

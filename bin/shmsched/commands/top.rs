@@ -77,7 +77,7 @@ fn live(arguments: &Top, sources: &mut Sources, keyboard: terminal::Keyboard) ->
     signals.catch_for_a_screen().map_err(trouble)?;
     let mut model = Model::new(style::of_stdout().colour);
     let mut keys = Keys::default();
-    let mut screen = Screen::enter(keyboard).map_err(trouble)?;
+    let mut screen = Screen::enter(keyboard, &signals).map_err(trouble)?;
     let begun = Instant::now();
     let (mut look_at, mut draw_at) = (begun, begun);
     let mut changed = true;
@@ -131,10 +131,8 @@ fn live(arguments: &Top, sources: &mut Sources, keyboard: terminal::Keyboard) ->
         }
         let now = Instant::now();
         if changed && now >= draw_at {
-            screen
-                .draw(|buffer| view::draw(&mut model, buffer))
-                .map_err(trouble)?;
-            changed = false;
+            let drawn = screen.draw(|buffer| view::draw(&mut model, buffer));
+            changed = !drawn.map_err(trouble)?;
             draw_at = Instant::now() + FRAME.max(now.elapsed() * REST);
             assert!(!arguments.panic, "as asked for");
         }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::style::force_color_output;
 use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Signal, getpgrp, getppid, getsid, kill_current_process_group};
-use rustix::termios::{self, OptionalActions, SpecialCodeIndex, Termios};
+use rustix::termios::{self, OptionalActions, QueueSelector, SpecialCodeIndex, Termios};
 use signal_hook::consts::signal::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -23,6 +24,12 @@ use crate::signals::Signals;
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[0m\x1b[2J";
 /// Plain text, the cursor, the main screen.
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
+
+/// How long a terminal may take before what it has not shown is thrown away.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
 
 /// What is to be given back, if anything: for the panic hook, too.
 static BEFORE: Mutex<Option<Before>> = Mutex::new(None);
@@ -48,6 +55,8 @@ pub struct Screen {
     keyboard: Keyboard,
     backend: CrosstermBackend<Out>,
     shown: Buffer,
+    /// It is on the other screen, or will be with the next frame.
+    entered: bool,
     gone: bool,
 }
 
@@ -62,7 +71,8 @@ impl Screen {
         input.ok().map(Keyboard)
     }
 
-    pub fn enter(keyboard: Keyboard) -> io::Result<Screen> {
+    /// `signals` end a wait for a terminal that takes no output.
+    pub fn enter(keyboard: Keyboard, signals: &Signals) -> io::Result<Screen> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let report = std::panic::take_hook();
@@ -74,14 +84,15 @@ impl Screen {
         });
         // Whether there are colours is the view's affair.
         force_color_output(true);
-        let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         let mut screen = Screen {
             keyboard,
             backend: CrosstermBackend::new(Out {
                 bytes: Vec::new(),
-                out,
+                out: unblocked()?,
+                signals: signals.as_fd().try_clone_to_owned()?,
             }),
             shown: Buffer::empty(Rect::ZERO),
+            entered: false,
             gone: false,
         };
         screen.again()?;
@@ -114,8 +125,8 @@ impl Screen {
             }
         }
         self.shown = Buffer::empty(Rect::ZERO);
-        self.backend.write_all(ENTER)?;
-        Write::flush(&mut self.backend)
+        self.entered = false;
+        Ok(())
     }
 
     /// Gives the terminal back and stops, as SIGTSTP asks for, until SIGCONT.
@@ -129,18 +140,29 @@ impl Screen {
         emulate_default_handler(SIGTSTP)
     }
 
-    /// Draws, and sends what has changed.
-    pub fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+    /// Draws, and sends what has changed. `false` if a signal came before the terminal had taken all of it.
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<bool> {
         let size = termios::tcgetwinsize(io::stdout())?;
         let mut buffer = Buffer::empty(Rect::new(0, 0, size.ws_col, size.ws_row));
         draw(&mut buffer);
+        if !self.entered {
+            self.backend.write_all(ENTER)?;
+        }
         if self.shown.area != buffer.area {
             self.backend.clear()?;
             self.shown = Buffer::empty(buffer.area);
         }
         self.backend.draw(self.shown.diff(&buffer).into_iter())?;
-        self.shown = buffer;
-        Write::flush(&mut self.backend)
+        match Write::flush(&mut self.backend) {
+            Ok(()) => (self.shown, self.entered) = (buffer, true),
+            // Nobody knows what it shows: from the start the next time.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                (self.shown, self.entered) = (Buffer::empty(Rect::ZERO), false);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
     }
 
     /// Reads what was typed. Never blocks.
@@ -187,9 +209,24 @@ fn leave() {
     let Ok(Some(before)) = BEFORE.try_lock().map(|mut before| before.take()) else {
         return;
     };
-    let mut codes = LEAVE;
-    while let Ok(count @ 1..) = rustix::io::write(io::stdout(), codes) {
-        codes = &codes[count..];
+    if let Ok(out) = unblocked() {
+        let mut codes = LEAVE;
+        let mut tries = 2;
+        while !codes.is_empty() && tries > 0 {
+            match rustix::io::write(&out, codes) {
+                Ok(count) => codes = &codes[count..],
+                Err(rustix::io::Errno::INTR) => {}
+                // It takes no output, perhaps for ever: what it has not shown yet makes room.
+                Err(rustix::io::Errno::AGAIN) => {
+                    let ready = &mut [PollFd::new(&out, PollFlags::OUT)];
+                    if poll(ready, Some(&PATIENCE)) == Ok(0) {
+                        let _ = termios::tcflush(&out, QueueSelector::OFlush);
+                    }
+                    tries -= 1;
+                }
+                Err(_) => break,
+            }
+        }
     }
     // From the background it would stop us here, and the modes are another's by now.
     if termios::tcgetpgrp(&before.input).is_ok_and(|front| front == getpgrp()) {
@@ -197,10 +234,49 @@ fn leave() {
     }
 }
 
+/// The terminal of standard output, opened anew, so that writing to it does not block here, and does as before for the
+/// others who have it. Where it cannot be opened, as it is.
+fn unblocked() -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", io::stdout().as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty());
+    let out = match opened {
+        Ok(out) => out,
+        Err(_) => io::stdout().as_fd().try_clone_to_owned()?,
+    };
+    Ok(File::from(out))
+}
+
 /// Standard output, a frame at a time. What could not be written is forgotten, so that nothing comes after the end.
 struct Out {
     bytes: Vec<u8>,
     out: File,
+    signals: OwnedFd,
+}
+
+impl Out {
+    /// Writes until a signal comes that the terminal kept waiting.
+    fn send(&self) -> io::Result<()> {
+        let mut rest = self.bytes.as_slice();
+        while !rest.is_empty() {
+            match rustix::io::write(&self.out, rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    let mut fds = [
+                        PollFd::new(&self.out, PollFlags::OUT),
+                        PollFd::new(&self.signals, PollFlags::IN),
+                    ];
+                    let _ = poll(&mut fds, None);
+                    if fds[1].revents().contains(PollFlags::IN) {
+                        return Err(io::ErrorKind::Interrupted.into());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Write for Out {
@@ -210,7 +286,7 @@ impl Write for Out {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let outcome = self.out.write_all(&self.bytes);
+        let outcome = self.send();
         self.bytes.clear();
         outcome
     }
