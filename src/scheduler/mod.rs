@@ -5,6 +5,7 @@ mod stats;
 mod task;
 mod turn;
 
+use permit::Held;
 pub use permit::{OwnedPermit, Permit};
 pub use stats::{QueueStats, SharedStats, Stats};
 
@@ -219,7 +220,15 @@ impl Scheduler {
     /// The same for a caller who goes on to wait or to fail: tells of what fails.
     #[inline]
     fn take_or_tell(&self, lane: usize, slots: u32) -> Result<bool, AcquireError> {
-        let taken = self.take_now(lane, slots);
+        self.told(lane, slots, self.take_now(lane, slots))
+    }
+
+    fn told(
+        &self,
+        lane: usize,
+        slots: u32,
+        taken: Result<bool, AcquireError>,
+    ) -> Result<bool, AcquireError> {
         if let Err(failure) = &taken {
             self.tell_refusal(lane, slots, failure);
         }
@@ -253,39 +262,67 @@ impl Scheduler {
         self.attachment().take_slots_now(self.wish(lane, slots))
     }
 
+    /// Gives slots back, if that is the usual case: no call, no clock, one line of the segment and the thread's own record.
+    #[inline(always)]
+    pub(crate) fn give_fast(&self, slots: u32) -> bool {
+        let Some(record) = self.hot_record() else {
+            return false;
+        };
+        let hot: &SchedulerHot = &self.hot;
+        if slots == 0 || hot.summary.peek() | hot.hold_off.peek() != 0 {
+            return false;
+        }
+        let attachment = &self.handle.attachment;
+        if ledger::give(record, &hot.running, slots, || attachment.is_inert())
+            && hot.summary.get() != 0
+        {
+            self.freed(); // pair: line-free
+        }
+        true
+    }
+
     #[cold]
-    pub(crate) fn count_hold(&self, since: u64) {
+    #[inline(never)]
+    fn freed(&self) {
+        self.attachment().advance_after_freeing();
+    }
+
+    /// Gives back what a permit holds and calls who is next. Never fails.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn give_held(&self, held: Held) {
+        if held.is_timed() {
+            self.count_hold(held);
+        }
+        self.give(held.slots());
+    }
+
+    fn count_hold(&self, held: Held) {
         let attachment = self.attachment();
-        if !attachment.is_inert() {
-            let held = clock::now().saturating_sub(since);
-            attachment.member().took(Took::Hold, held);
+        let now = clock::now();
+        if let Some(since) = held.since(now)
+            && !attachment.is_inert()
+        {
+            attachment
+                .member()
+                .took(Took::Hold, now.saturating_sub(since));
         }
     }
 
     /// Gives slots back and calls who is next. Never fails.
-    #[inline]
     pub(crate) fn give(&self, slots: u32) {
-        let attachment = &self.handle.attachment;
-        if let Some(record) = self.hot_record() {
-            let hot: &SchedulerHot = &self.hot;
-            if hot.summary.peek() | hot.hold_off.peek() == 0 {
-                if ledger::give(record, &hot.running, slots, || attachment.is_inert())
-                    && hot.summary.get() != 0
-                {
-                    attachment.advance_after_freeing(); // pair: line-free
-                }
-                return;
-            }
+        if slots != 0 && !self.give_fast(slots) {
+            self.attachment().give_slow(slots);
         }
-        attachment.give_slow(slots);
     }
 
-    fn try_take(&self, slots: u32, priority: Priority) -> Result<(), TryAcquireError> {
+    /// A try that is not the usual case.
+    #[cold]
+    #[inline(never)]
+    fn try_slow(&self, slots: u32, priority: Priority) -> Result<(), TryAcquireError> {
         let lane = priority.index();
-        if self.take_or_tell(lane, slots)? {
-            return Ok(());
-        }
-        if Slots(self, lane, slots).take_at_last()? {
+        let taken = self.take_slow(lane, slots);
+        if self.told(lane, slots, taken)? || Slots(self, lane, slots).take_at_last()? {
             return Ok(());
         }
         Err(TryAcquireError::NoPermits)
@@ -319,9 +356,13 @@ impl Scheduler {
     /// # Errors
     ///
     /// [`TryAcquireError::NoPermits`]: it would have to wait.
-    #[inline]
+    // Inlined, since a permit that comes back through memory costs as much as half an atomic instruction.
+    #[inline(always)]
     pub fn try_acquire(&self, priority: Priority) -> Result<Permit<'_>, TryAcquireError> {
-        self.try_acquire_many(1, priority)
+        if !self.take_fast(priority.index(), 1) {
+            self.try_slow(1, priority)?;
+        }
+        Ok(Permit::new(self, 1))
     }
 
     /// Takes `slots` at once, or none.
@@ -329,16 +370,15 @@ impl Scheduler {
     /// # Errors
     ///
     /// As [`Scheduler::try_acquire`], and [`AcquireError::DoesNotFit`].
-    #[inline]
     pub fn try_acquire_many(
         &self,
         slots: u32,
         priority: Priority,
     ) -> Result<Permit<'_>, TryAcquireError> {
-        if slots == 1 && self.take_fast(priority.index(), 1) {
-            return Ok(Permit::new(self, 1));
+        if slots == 1 {
+            return self.try_acquire(priority);
         }
-        self.try_take(slots, priority)?;
+        self.try_slow(slots, priority)?;
         Ok(Permit::new(self, slots))
     }
 
@@ -361,7 +401,9 @@ impl Scheduler {
         slots: u32,
         priority: Priority,
     ) -> Result<OwnedPermit, TryAcquireError> {
-        self.try_take(slots, priority)?;
+        if slots != 1 || !self.take_fast(priority.index(), 1) {
+            self.try_slow(slots, priority)?;
+        }
         Ok(OwnedPermit::new(self.clone(), slots))
     }
 
