@@ -1,12 +1,15 @@
 //! What docs/migration.md shows of ours beside Rust, run as it stands: the console sessions, the scripts, the makefiles,
 //! the JavaScript. The Rust is in the doc tests (src/lib.rs).
 
+#[path = "support/mod.rs"]
+mod support;
+
 use std::ffi::OsString;
 use std::fs;
-use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use support::skipped;
 use tempfile::TempDir;
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/migration.md");
@@ -116,18 +119,13 @@ fn succeeded(output: &Output) -> String {
     out.into_owned()
 }
 
-/// Whether there is such a program. If not, says so past libtest's capture, so that it is counted.
-fn lacks(program: &str) -> bool {
-    let lacks = Command::new(program)
-        .arg("--version")
-        .output()
-        .is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    if lacks {
-        let thread = std::thread::current();
-        let name = thread.name().unwrap_or("?");
-        let _ = writeln!(std::io::stderr(), "SKIPPED {name}: no {program}");
-    }
-    lacks
+/// Passes over a test for want of a program.
+macro_rules! need {
+    ($program:literal) => {
+        if Command::new($program).arg("--version").output().is_err() {
+            skipped!("no {}", $program);
+        }
+    };
 }
 
 #[test]
@@ -148,9 +146,7 @@ fn no_block_is_left_out() {
 
 #[test]
 fn the_console_sessions() {
-    if lacks("bash") {
-        return;
-    }
+    need!("bash");
     // Others it would pass over.
     let known = ["shmsched", "sh", "backup", "nightly"];
     for session in blocks_in("console") {
@@ -176,9 +172,7 @@ fn the_console_sessions() {
 
 #[test]
 fn a_script_that_is_killed_frees_its_slot() {
-    if lacks("bash") {
-        return;
-    }
+    need!("bash");
     let place = Place::new();
     place.run("shmsched", &["create", "db", "--concurrency", "1"]);
     let scripts = blocks_in("bash");
@@ -199,9 +193,7 @@ fn a_script_that_is_killed_frees_its_slot() {
 
 #[test]
 fn a_script_that_finds_no_slot_does_not_go_on() {
-    if lacks("bash") {
-        return;
-    }
+    need!("bash");
     let place = Place::new();
     place.install_scripts();
     place.run("shmsched", &["create", "db", "--concurrency", "0"]);
@@ -224,9 +216,7 @@ fn a_script_that_locks_itself_runs_once() {
 
 #[test]
 fn the_makefiles() {
-    if lacks("make") {
-        return;
-    }
+    need!("make");
     let made = [
         ("built one\nbuilt three\nbuilt two\n", 3),
         ("compiled other.o\ncompiled thing.o\n", 2),
@@ -247,9 +237,7 @@ fn the_makefiles() {
 
 #[test]
 fn a_make_within_a_recipe_is_refused_where_the_shell_takes_a_slot() {
-    if lacks("make") {
-        return;
-    }
+    need!("make");
     let place = Place::new();
     let makefile = blocks_in("make")[0].replace("echo built $@", "$(MAKE) two");
     fs::write(place.of("work").join("Makefile"), makefile).unwrap();
@@ -262,9 +250,7 @@ fn a_make_within_a_recipe_is_refused_where_the_shell_takes_a_slot() {
 
 #[test]
 fn the_javascript() {
-    if lacks("node") {
-        return;
-    }
+    need!("node");
     let place = Place::new();
     place.run("shmsched", &["create", "pages", "--concurrency", "8"]);
     let scripts = blocks_in("js");
