@@ -141,7 +141,7 @@ fn the_service_that_uses_one_needs_it() {
         places("shmsched.service"),
         "one of them looks elsewhere"
     );
-    for key in ["Requires", "After"] {
+    for key in ["Wants", "After"] {
         assert_eq!(values("thumbnailer.service", key), ["shmsched.service"]);
     }
 }
