@@ -177,3 +177,8 @@ pub mod model {
 #[cfg(all(feature = "crash-hook", not(shmsched_loom)))]
 #[doc(hidden)]
 pub use crate::words::crash;
+
+/// The Rust of docs/migration.md, as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/migration.md")]
+struct Migration;
