@@ -15,7 +15,7 @@ pub(crate) struct Held(u64);
 const TIMED: u64 = 1 << 63;
 const SLOT_BITS: u32 = 20;
 const SLOTS: u64 = (1 << SLOT_BITS) - 1;
-const STAMPS: u64 = TIMED - 1 >> SLOT_BITS;
+const STAMPS: u64 = (TIMED - 1) >> SLOT_BITS;
 
 impl Held {
     pub(crate) fn slots(self) -> u32 {

@@ -34,6 +34,8 @@ pub struct Observer {
     views: Views,
     probe: Probe,
     watch: Option<sigbus::Watch>,
+    /// Status words of members that were found dead: they stay it.
+    dead: Vec<u64>,
     /// A forked child has no mapping.
     epoch: u64,
 }
@@ -83,6 +85,7 @@ impl Observer {
             views: mapped.views,
             probe,
             watch: mapped.watch,
+            dead: Vec::new(),
             epoch: fork::epoch(),
         })
     }
@@ -127,6 +130,17 @@ impl Observer {
     ///
     /// [`OpenError::Damaged`] if the file was cut short or overwritten since it was opened.
     pub fn snapshot(&mut self) -> Result<Snapshot, OpenError> {
+        self.snapshot_asking(|_| true)
+    }
+
+    /// [`Observer::snapshot`] that asks the system only about the members whose slot `about` says: for who looks often and
+    /// shows few. Of the others it says what the words and earlier snapshots say, so that one who died and whom neither
+    /// those who share the segment nor this has found yet is alive, and holds and waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Observer::snapshot`].
+    pub fn snapshot_asking(&mut self, about: impl Fn(u32) -> bool) -> Result<Snapshot, OpenError> {
         if self.epoch != fork::epoch() {
             return Err(OpenError::Io(std::io::Error::other(
                 "observer used after fork",
@@ -144,7 +158,16 @@ impl Observer {
             return Err(OpenError::Damaged("its header was overwritten".into()));
         }
         let current = checked.boot == clock::boot_id()?;
-        let seen = Reading::take(&self.views, &mut self.probe, current);
+        let seen = Reading::take(&self.views, current, &about, |index, status| {
+            let at = index as usize;
+            if self.dead.len() <= at {
+                self.dead.resize(at + 1, 0);
+            }
+            if self.dead[at] != status && about(index) && self.probe.is_dead(index) {
+                self.dead[at] = status;
+            }
+            self.dead[at] == status
+        });
         let has = |gate: Gate| checked.gates & gate.bit() != 0;
         let snapshot = Snapshot {
             segment: self.segment_info(&checked, current, &seen),
@@ -235,6 +258,14 @@ struct Person {
     held: u32,
     dead: bool,
     gone: bool,
+    /// The system is asked about it.
+    asked: bool,
+}
+
+/// The one with this slot; they are in order of it.
+fn person(people: &[Person], index: u32) -> Option<&Person> {
+    let at = people.binary_search_by_key(&index, |person| person.index);
+    people.get(at.ok()?)
 }
 
 /// Everything that is read once and shown in several places.
@@ -249,7 +280,13 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(views: &Views, probe: &mut Probe, current: bool) -> Reading {
+    /// `is_dead` is told a slot and its status word.
+    fn take(
+        views: &Views,
+        current: bool,
+        about: &impl Fn(u32) -> bool,
+        mut is_dead: impl FnMut(u32, u64) -> bool,
+    ) -> Reading {
         let now = clock::now();
         if !current {
             return Reading {
@@ -266,7 +303,7 @@ impl Reading {
             .zip(views.members())
             .map(|(index, member)| {
                 let status = Status(member.status.get());
-                (status.live().is_some() && probe.is_dead(index)).then_some(status)
+                (status.live().is_some() && is_dead(index, status.0)).then_some(status)
             })
             .collect();
         let picture = (0..200).find_map(|_| views.books().look());
@@ -291,9 +328,10 @@ impl Reading {
                 held,
                 dead: gone || found_dead.get(at).copied().flatten() == Some(status),
                 gone,
+                asked: about(index),
             });
         }
-        let lives = |entry: &Entry| people.iter().any(|p| p.index == entry.member && !p.dead);
+        let lives = |entry: &Entry| person(&people, entry.member).is_some_and(|it| !it.dead);
         let entries = views.lines().map(|line| {
             let mut entries = line.entries();
             entries.retain(lives);
@@ -366,9 +404,8 @@ impl Reading {
             // What a dead member left open is lost, if what was just read is still its own.
             let status = Status(member.status.get());
             let owner = status.live().or(status.gone());
-            let died = self.people.iter().any(|person| {
-                person.index == index && person.dead && Some(person.generation) == owner
-            });
+            let person = person(&self.people, index);
+            let died = person.is_some_and(|it| it.dead && Some(it.generation) == owner);
             let dead = died || !self.current;
             for (lane, open) in open.into_iter().enumerate() {
                 match dead {
@@ -487,7 +524,7 @@ impl Reading {
         let member = &views.roster[person.index as usize];
         let same_namespace = member.namespace.get() == here;
         let pid = member.pid.get();
-        let seen = if same_namespace {
+        let seen = if same_namespace && person.asked {
             process::look(pid, member.start.get())
         } else {
             Seen::Unknown

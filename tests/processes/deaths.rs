@@ -22,6 +22,30 @@ fn case_01_killed_holders_give_back() {
     quiet(&location, 3);
 }
 
+#[test]
+fn an_observer_asks_about_those_it_is_told_to() {
+    let scene = Scene::new();
+    let location = scene.segment(3);
+    let mut holders: Vec<_> = (0..2).map(|_| Puppet::new(&location)).collect();
+    for holder in &mut holders {
+        holder.take("one", 1);
+    }
+    let mut observer = Observer::open(&location).unwrap();
+    let mut running = |about: &[u32]| {
+        let seen = observer.snapshot_asking(|member| about.contains(&member));
+        seen.unwrap().scheduler.unwrap().running
+    };
+    assert_eq!(running(&[]), 2);
+    holders.iter_mut().for_each(|holder| holder.0.kill());
+    // Nobody looked yet: the words are what they were.
+    assert_eq!(running(&[]), 2);
+    until(LONG, "one is found", || running(&[0]) == 1);
+    // Once found it stays so, without asking again.
+    assert_eq!(running(&[]), 1);
+    until(LONG, "the other is found", || running(&[1]) == 0);
+    assert_eq!(running(&[]), 0);
+}
+
 /// No attach, no refusal: who waits already finds the dead holder by himself.
 fn killed_holder(rounds: usize) -> Vec<Duration> {
     let scene = Scene::alone();

@@ -28,6 +28,8 @@ use crate::signals::Signals;
 /// At least so long between two looks at the segments, and between two redraws.
 const TICK: Duration = Duration::from_millis(100);
 const FRAME: Duration = Duration::from_millis(50);
+/// At least so long between two looks that ask the system about every member; else about those on the screen.
+const EVERYBODY: Duration = Duration::from_secs(1);
 /// A look, or a redraw, rests for so many times what it took, so that neither takes much of a core.
 const REST: u32 = 9;
 
@@ -45,7 +47,7 @@ pub fn top(arguments: &Top) -> Outcome {
 
 /// One picture, as of `inspect`, without a terminal.
 fn once(sources: &mut Sources) -> Outcome {
-    let seen = sources.look()?;
+    let seen = sources.look(|_, _| true)?;
     let of_one = |seen: &Seen| match &seen.found {
         Ok(snapshot) => table::inspect(snapshot, Style::PLAIN),
         Err(why) => format!("segment   {}: {why}\n", seen.name),
@@ -62,7 +64,7 @@ fn picture(sources: &mut Sources, time: Duration) -> Outcome {
     let begun = Instant::now();
     let mut model = Model::new(true);
     while begun.elapsed() < time {
-        model.take(begun.elapsed(), sources.look()?);
+        model.take(begun.elapsed(), sources.look(|_, _| true)?);
         std::thread::sleep(TICK);
     }
     let mut buffer = Buffer::empty(picture::SIZE);
@@ -79,7 +81,7 @@ fn live(arguments: &Top, sources: &mut Sources, keyboard: terminal::Keyboard) ->
     let mut keys = Keys::default();
     let mut screen = Screen::enter(keyboard, &signals).map_err(trouble)?;
     let begun = Instant::now();
-    let (mut look_at, mut draw_at) = (begun, begun);
+    let (mut look_at, mut ask_at, mut draw_at) = (begun, begun, begun);
     let mut changed = true;
     loop {
         for signal in signals
@@ -120,14 +122,19 @@ fn live(arguments: &Top, sources: &mut Sources, keyboard: terminal::Keyboard) ->
         }
         let now = Instant::now();
         if now >= look_at && !model.is_paused() {
-            let seen = sources.look()?;
+            let everybody = now >= ask_at;
+            let seen = sources.look(|name, member| everybody || model.is_shown(name, member))?;
             if let Some(gone) = sources.all_gone() {
                 drop(screen);
                 return Err(exit::removed(gone));
             }
             model.take(begun.elapsed(), seen);
             changed = true;
-            look_at = Instant::now() + TICK.max(now.elapsed() * REST);
+            let took = now.elapsed();
+            look_at = Instant::now() + TICK.max(took * REST);
+            if everybody {
+                ask_at = Instant::now() + EVERYBODY.max(took * 2 * REST);
+            }
         }
         let now = Instant::now();
         if changed && now >= draw_at {

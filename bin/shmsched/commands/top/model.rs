@@ -56,6 +56,8 @@ pub struct Model {
     top: usize,
     /// How many rows there was room for.
     page: usize,
+    /// The members on the screen.
+    on_screen: Vec<u32>,
 }
 
 impl Model {
@@ -195,8 +197,16 @@ impl Model {
         self.top = self.top.min(all.saturating_sub(room));
         rows.drain(..self.top);
         rows.truncate(room);
+        self.on_screen.clear();
+        self.on_screen.extend(rows.iter().map(|row| row.member));
         let marked = place.and_then(|place| place.checked_sub(self.top));
         (rows, marked.filter(|at| *at < room), all)
+    }
+
+    /// Whether this member of this segment was on the screen at last.
+    pub fn is_shown(&self, name: &str, member: u32) -> bool {
+        self.selected().is_some_and(|watched| watched.name == name)
+            && self.on_screen.contains(&member)
     }
 
     pub fn segments(&self) -> &[Watched] {

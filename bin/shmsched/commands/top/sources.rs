@@ -65,24 +65,23 @@ impl Sources {
         Ok(sources)
     }
 
-    /// One look at each.
+    /// One look at each. The system is asked only about the members that `about` says, by the name of the segment.
     ///
     /// # Errors
     ///
     /// If the directory cannot be read.
-    pub fn look(&mut self) -> Result<Vec<Seen>, Failure> {
+    pub fn look(&mut self, about: impl Fn(&str, u32) -> bool) -> Result<Vec<Seen>, Failure> {
         if !self.named && self.listed.is_none_or(|at| at.elapsed() >= AGAIN) {
             self.list()?;
         }
         let mut all = Vec::with_capacity(self.locations.len());
         for location in &self.locations {
             let last = self.sights.remove(&location.path());
-            let (sight, found) = look(location, last, self.trust_foreign);
+            let name = location.name();
+            let of_it = |member| about(&name, member);
+            let (sight, found) = look(location, last, self.trust_foreign, of_it);
             self.sights.insert(location.path(), sight);
-            all.push(Seen {
-                name: location.name(),
-                found,
-            });
+            all.push(Seen { name, found });
         }
         Ok(all)
     }
@@ -123,6 +122,7 @@ fn look(
     location: &Location,
     last: Option<Sight>,
     trust_foreign: bool,
+    about: impl Fn(u32) -> bool,
 ) -> (Sight, Result<Snapshot, String>) {
     let now = Instant::now();
     let since = match &last {
@@ -138,7 +138,7 @@ fn look(
         _ => crate::commands::observer(location, trust_foreign).map(Box::new),
     };
     let seen = opened.and_then(|mut observer| {
-        let snapshot = observer.snapshot()?;
+        let snapshot = observer.snapshot_asking(about)?;
         Ok((observer, snapshot))
     });
     match seen {
