@@ -1,9 +1,10 @@
 //! shmsched beside everything that people use instead, in one run: `scripts/compare`.
 //!
 //! A row is one operation of ours and one of a peer, measured in rounds taken in turn. Each file has the rows of one idea:
-//! `slots` (free slots and tokens), `handover`, `contention`, `recovery`, `attach`, `commands` and `pipe`. The processes are
-//! this program itself in another role.
+//! `slots` (between processes), `alone` (in one), `handover`, `contention`, `recovery`, `attach`, `commands` and `pipe`. The
+//! processes are this program itself in another role.
 
+mod alone;
 mod attach;
 mod bench;
 mod children;
@@ -132,6 +133,7 @@ fn compare(options: Options) -> Result<ExitCode, String> {
     });
     let bench = &report.bench;
     let mut rows = slots::rows(bench);
+    rows.extend(alone::rows(bench));
     rows.extend(handover::rows(bench));
     rows.extend(recovery::rows(bench));
     rows.extend(attach::rows(bench));

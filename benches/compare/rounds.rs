@@ -16,13 +16,22 @@ impl<F: FnMut(u64) -> Result<f64, String>> Side for F {}
 
 /// A loop over `f`, of the same shape for everybody.
 pub fn looped(mut f: impl FnMut()) -> impl Side {
-    move |calls| {
+    once(move |calls| {
         let begun = Instant::now();
         for _ in 0..calls {
             f();
         }
         Ok(begun.elapsed().as_nanos() as f64)
+    })
+}
+
+/// A side that is compiled once: where it is inlined into several callers, each may come out differently.
+pub fn once(mut side: impl Side) -> impl Side {
+    #[inline(never)]
+    fn apart(side: &mut impl Side, calls: u64) -> Result<f64, String> {
+        side(calls)
     }
+    move |calls| apart(&mut side, calls)
 }
 
 /// The same reference, about which the compiler knows nothing any more: it reads everything anew, as a caller would

@@ -1,39 +1,32 @@
-//! Taking a slot that is free and giving it back: between processes, and in one alone.
+//! Taking a slot that is free and giving it back, beside what else processes can share.
 
 use crate::bench::{Bench, failed};
-use crate::children::{Child, has};
 use crate::peers::{ByteLock, Flock, Page, Posix, Robust, Tokens, Undo};
-use crate::report::{Measured, Row};
-use crate::rounds::{Side, anew, counted, looped, pair, work};
-use futures_executor::block_on;
-use shmsched::{Concurrency, Limiter, Priority, Scheduler, Settings};
+use crate::report::Row;
+use crate::rounds::{Side, anew, looped, pair, work};
+use shmsched::{Priority, Scheduler, Settings};
 use std::fs::File;
-use std::future::ready;
-use std::process::Command;
-use std::sync::Arc;
+use std::hint::black_box;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const NORMAL: Priority = Priority::Normal;
-const ROOM: u32 = 1 << 20;
-const SECONDS: Duration = Duration::from_secs(2);
-const SHARED: &str = "acquire+release, shared";
+pub const NORMAL: Priority = Priority::Normal;
+pub const ROOM: u32 = 1 << 20;
+pub const SECONDS: Duration = Duration::from_secs(2);
+pub const SHARED: &str = "acquire+release, shared";
 
-fn shared(bench: &Bench) -> Result<Scheduler, String> {
+pub fn shared(bench: &Bench) -> Result<Scheduler, String> {
     let segment = bench.segment("slots", &Settings::new().concurrency(ROOM))?;
     segment.scheduler().map_err(failed)
 }
 
-fn local(most: u32) -> Result<Scheduler, String> {
-    Scheduler::local(Concurrency::max(most)).map_err(failed)
-}
-
 /// As a caller has it: a permit that nobody looks into, and work that may touch any memory.
-#[inline(always)]
-fn take_and_give(scheduler: &Scheduler) {
-    let permit = anew(scheduler).try_acquire(NORMAL).expect("room");
-    work();
-    drop(permit);
+pub fn ours(scheduler: &Scheduler) -> impl Side {
+    looped(|| {
+        let permit = anew(scheduler).try_acquire(NORMAL).expect("room");
+        work();
+        drop(permit);
+    })
 }
 
 /// Rows of the shared Scheduler beside something that is taken and given back.
@@ -45,7 +38,7 @@ fn against<'a, P: 'a>(
 ) -> Row<'a> {
     Row::new(SHARED, peer, move || {
         let (scheduler, peer) = (shared(bench)?, make(bench)?);
-        let mut ours = looped(|| take_and_give(&scheduler));
+        let mut ours = ours(&scheduler);
         pair(
             bench.allowed(SECONDS),
             &mut ours,
@@ -83,26 +76,6 @@ macro_rules! taken {
     };
 }
 
-/// The operations of the JavaScript scheduler in a warm process of Node's.
-fn node(row: &str, warm: u64) -> Result<impl Side, String> {
-    if !has("node") {
-        return Err("there is no node".into());
-    }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/compare/peers.mjs");
-    let mut command = Command::new("node");
-    command.args([path, row, &warm.to_string()]);
-    let mut child = Child::of(command.stdout(std::process::Stdio::piped()))?;
-    child.expect("ready")?;
-    Ok(move |calls: u64| {
-        child.tell(&calls.to_string())?;
-        child.hear()?.parse::<f64>().map_err(failed)
-    })
-}
-
-fn warm(bench: &Bench, full: u64) -> u64 {
-    bench.size.pick(full, full, 1_000)
-}
-
 pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
     let undo = |bench: &Bench| {
         let undo = Undo::new().map_err(failed)?;
@@ -110,7 +83,7 @@ pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
         undo.fill().map_err(failed)?;
         Ok(undo)
     };
-    let mut rows = vec![
+    vec![
         against(bench, "fetch_add + fetch_sub", page, bare_pair)
             .goal(1.2)
             .note("try_acquire and drop; the peer counts and survives nothing"),
@@ -140,16 +113,6 @@ pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
             taken!(),
         )
         .goal(0.03),
-        Row::new(SHARED, "Node, SharedArrayBuffer", move || {
-            let scheduler = shared(bench)?;
-            let mut node = node("shared", warm(bench, 2_000_000))?;
-            pair(
-                bench.allowed(SECONDS),
-                &mut looped(|| take_and_give(&scheduler)),
-                &mut node,
-            )
-        })
-        .goal(0.55),
         Row::new(
             "blocking_acquire+drop, shared",
             "fetch_add + fetch_sub",
@@ -167,209 +130,27 @@ pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
                 )
             },
         ),
-    ];
-    rows.extend(alone(bench));
-    rows.extend(queued(bench));
-    rows
-}
-
-fn tokio_semaphore() -> Arc<tokio::sync::Semaphore> {
-    Arc::new(tokio::sync::Semaphore::new(ROOM as usize))
-}
-
-/// Calls of futures that are ready, all in one `block_on`.
-macro_rules! awaited {
-    ($one:expr) => {
-        |calls: u64| {
-            Ok(block_on(async {
-                let begun = Instant::now();
-                for _ in 0..calls {
-                    $one
-                }
-                begun.elapsed().as_nanos() as f64
-            }))
-        }
-    };
-}
-
-/// In one process, beside what is for one process.
-fn alone(bench: &Bench) -> Vec<Row<'_>> {
-    vec![
-        Row::new("try_acquire+drop, local", "tokio try_acquire", move || {
-            let (scheduler, tokio) = (local(ROOM)?, tokio_semaphore());
-            let mut theirs = looped(|| {
-                let permit = anew(&*tokio).try_acquire().expect("room");
-                work();
-                drop(permit);
-            });
-            pair(
-                bench.allowed(SECONDS),
-                &mut looped(|| take_and_give(&scheduler)),
-                &mut theirs,
-            )
-        })
-        .goal(0.6),
         Row::new(
-            "acquire.await+drop, local",
-            "tokio acquire().await",
+            "acquire+release, shared, amid stores",
+            "fetch_add + fetch_sub",
             move || {
-                let (scheduler, tokio) = (local(ROOM)?, tokio_semaphore());
-                let mut ours = awaited!({
-                    let permit = anew(&scheduler).acquire(NORMAL).await.expect("room");
-                    work();
-                    drop(permit);
-                });
-                let mut theirs = awaited!({
-                    let permit = anew(&*tokio).acquire().await.expect("room");
-                    work();
-                    drop(permit);
-                });
-                pair(bench.allowed(SECONDS), &mut ours, &mut theirs)
-            },
-        )
-        .goal(0.8),
-        Row::new(
-            "try_acquire_owned+drop, local",
-            "tokio try_acquire_owned",
-            move || {
-                let (scheduler, tokio) = (local(ROOM)?, tokio_semaphore());
+                let (scheduler, page) = (shared(bench)?, page(bench)?);
                 let mut ours = looped(|| {
-                    let permit = anew(&scheduler).try_acquire_owned(NORMAL).expect("room");
-                    work();
+                    let permit = anew(&scheduler).try_acquire(NORMAL).expect("room");
+                    black_box(0u64);
                     drop(permit);
+                    black_box(0u64);
                 });
-                let mut theirs = looped(|| {
-                    let permit = anew(&tokio).clone().try_acquire_owned().expect("room");
-                    work();
-                    drop(permit);
+                let mut bare = looped(|| {
+                    let number = anew(page.number(0));
+                    number.fetch_add(1, Ordering::SeqCst);
+                    black_box(0u64);
+                    number.fetch_sub(1, Ordering::SeqCst);
+                    black_box(0u64);
                 });
-                pair(bench.allowed(SECONDS), &mut ours, &mut theirs)
-            },
-        ),
-        Row::new(
-            "acquire_owned.await+drop, local",
-            "tokio acquire_owned().await",
-            move || {
-                let (scheduler, tokio) = (local(ROOM)?, tokio_semaphore());
-                let mut ours = awaited!({
-                    let permit = anew(&scheduler).acquire_owned(NORMAL).await.expect("room");
-                    work();
-                    drop(permit);
-                });
-                let mut theirs = awaited!({
-                    let permit = anew(&tokio).clone().acquire_owned().await.expect("room");
-                    work();
-                    drop(permit);
-                });
-                pair(bench.allowed(SECONDS), &mut ours, &mut theirs)
-            },
-        ),
-        Row::new("try_acquire+drop, local", "Node, one thread", move || {
-            let scheduler = local(ROOM)?;
-            let mut node = node("local", warm(bench, 2_000_000))?;
-            pair(
-                bench.allowed(SECONDS),
-                &mut looped(|| take_and_give(&scheduler)),
-                &mut node,
-            )
-        })
-        .note("the peer has no atomics at all"),
-        Row::new(
-            "acquire_with+release, unlimited",
-            "Node, one thread",
-            move || {
-                let scheduler = Scheduler::local(Concurrency::unlimited()).map_err(failed)?;
-                let mut ours = looped(|| {
-                    let scheduler = anew(&scheduler);
-                    scheduler.acquire_with(|()| work(), NORMAL, ());
-                    scheduler.release().expect("it is held");
-                });
-                let mut node = node("unlimited", warm(bench, 2_000_000))?;
-                pair(bench.allowed(SECONDS), &mut ours, &mut node)
+                pair(bench.allowed(SECONDS), &mut ours, &mut bare)
             },
         )
-        .note("a callback; the peer has no atomics at all"),
+        .note("on both sides a word is stored before each of the two: a locked instruction waits for stores, those of the caller too"),
     ]
-}
-
-/// A batch of callbacks behind one slot: queued, then each releases to the next.
-fn drain(scheduler: &'static Scheduler) -> impl Side {
-    move |calls| {
-        let begun = Instant::now();
-        scheduler.acquire_with(|()| {}, NORMAL, ());
-        for _ in 0..calls {
-            let step = |scheduler: &'static Scheduler| scheduler.release().expect("it is held");
-            scheduler.acquire_with(step, NORMAL, scheduler);
-        }
-        scheduler.release().expect("it is held");
-        Ok(begun.elapsed().as_nanos() as f64)
-    }
-}
-
-fn batch(bench: &Bench, size: u64, warmth: u64) -> Result<Measured, String> {
-    let scheduler = Box::leak(Box::new(local(1)?));
-    let mut ours = drain(scheduler);
-    let mut node = node("drain", warm(bench, warmth))?;
-    ours(size)?;
-    counted(bench.allowed(SECONDS), (size, size), &mut ours, &mut node)
-}
-
-fn queued(bench: &Bench) -> Vec<Row<'_>> {
-    let many = bench.size.pick(1_000_000, 1_000_000, 1_000);
-    vec![
-        Row::new(
-            "queue drain, 1,000,000 at once",
-            "Node, one thread",
-            move || batch(bench, many, 4_000_000),
-        )
-        .goal(2.0)
-        .note("a callback queued behind one slot and run in its turn, each; the peer has no lock"),
-        Row::new(
-            "queue drain, 1,000 at once",
-            "Node, one thread",
-            move || batch(bench, 1_000, 40_000),
-        )
-        .note("as above, within the caches"),
-        Row::new("run of a ready future", "Node, run", move || {
-            let scheduler = local(64)?;
-            let mut ours = awaited!({
-                let ran = anew(&scheduler).run(|| ready(()), NORMAL).await;
-                ran.expect("room");
-                work();
-            });
-            let mut node = node("run", warm(bench, 1_000_000))?;
-            pair(bench.allowed(SECONDS), &mut ours, &mut node)
-        })
-        .goal(0.5),
-        tokens(bench, "try_consume(1), shared", move || {
-            let rate = Settings::new().rate(i32::MAX as u32);
-            bench.segment("tokens", &rate)?.limiter().map_err(failed)
-        })
-        .goal(1.2),
-        tokens(bench, "try_consume(1), local", || {
-            Limiter::local(i32::MAX as u32).map_err(failed)
-        }),
-    ]
-}
-
-fn tokens<'a>(
-    bench: &'a Bench,
-    name: &str,
-    make: impl Fn() -> Result<Limiter, String> + 'a,
-) -> Row<'a> {
-    Row::new(name, "governor check", move || {
-        let limiter = make()?;
-        let quota = governor::Quota::per_second(std::num::NonZeroU32::MAX);
-        let governor = governor::RateLimiter::direct(quota);
-        let mut ours = looped(|| {
-            anew(&limiter).try_consume(1).expect("tokens");
-            work();
-        });
-        let mut theirs = looped(|| {
-            anew(&governor).check().expect("cells");
-            work();
-        });
-        pair(bench.allowed(SECONDS), &mut ours, &mut theirs)
-    })
-    .note("tokens at hand; the peer is for one process")
 }
