@@ -7,6 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tower_service::Service;
 
+/// What came of a call, and what is still held.
+type Answer<T, Grant> = Result<(T, Option<Grant>), BoxError>;
+
 /// A wait at a gate, and what comes of it.
 pub(super) trait Claim {
     /// Gives back what it is for when it is dropped.
@@ -40,11 +43,10 @@ impl<C: Claim, S: Service<R>, R> Calling<C, S, R> {
 }
 
 impl<C: Claim, S: Service<R, Error: Into<BoxError>>, R> Calling<C, S, R> {
-    /// The answer, and what is still held.
     pub fn poll(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<(S::Response, Option<C::Grant>), BoxError>> {
+    ) -> Poll<Answer<S::Response, C::Grant>> {
         let answer = ready!(self.as_mut().proceed(context));
         // Whoever keeps this value keeps nothing else.
         let mut this = self.project();
