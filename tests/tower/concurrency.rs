@@ -1,4 +1,4 @@
-use super::{End, Inner, Request, polled, priority, run, sure};
+use super::{By, End, Inner, Request, polled, priority, run, sure};
 use shmsched::tower::{BoxError, ConcurrencyLayer};
 use shmsched::{AcquireError, Priority, Scheduler};
 use std::pin::pin;
@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
-fn one_slot() -> (Scheduler, Inner, ConcurrencyLayer<fn(&Request) -> Priority>) {
+fn one_slot() -> (Scheduler, Inner, ConcurrencyLayer<By<Priority>>) {
     let scheduler = Scheduler::local(1).unwrap();
-    let layer = ConcurrencyLayer::new(scheduler.clone(), priority as fn(&Request) -> Priority);
+    let layer = ConcurrencyLayer::new(scheduler.clone(), priority as By<Priority>);
     (scheduler, Inner::default(), layer)
 }
 
@@ -221,4 +221,32 @@ fn layers_stack_and_services_cross_threads() {
     let answer = std::thread::spawn(move || run(service.oneshot(())).unwrap());
     assert_eq!(answer.join().unwrap(), (1, 0));
     assert_eq!(outer.available_permits(), 2);
+}
+
+#[test]
+fn the_slot_is_given_back_after_the_inner_future_has_gone() {
+    struct Last(Scheduler);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            assert_eq!(self.0.available_permits(), 0);
+        }
+    }
+    let scheduler = Scheduler::local(1).unwrap();
+    let layer = ConcurrencyLayer::new(scheduler.clone(), |(): &()| Priority::Normal);
+    for ends in [true, false] {
+        let seen = scheduler.clone();
+        let inner = sure(move || {
+            let last = Last(seen.clone());
+            async move {
+                let _last = last;
+                if !ends {
+                    std::future::pending().await
+                }
+            }
+        });
+        let mut call = Box::pin(layer.layer(inner).call(()));
+        assert_eq!(polled(call.as_mut()).is_some(), ends);
+        drop(call);
+        assert_eq!(scheduler.available_permits(), 1);
+    }
 }

@@ -76,6 +76,9 @@ impl Request {
     }
 }
 
+/// What layers of these tests are told of a request by.
+type By<T> = fn(&Request) -> T;
+
 fn priority(request: &Request) -> Priority {
     request.priority
 }

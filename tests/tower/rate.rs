@@ -1,12 +1,10 @@
-use super::{Inner, Request, cost, polled, priority, run};
+use super::{By, Inner, Request, cost, polled, priority, run};
 use shmsched::tower::{ConcurrencyLayer, RateLayer};
 use shmsched::{AcquireError, Limiter, Priority, Scheduler};
 use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
-
-type By<T> = fn(&Request) -> T;
 
 /// A full bucket of so many tokens.
 fn rate(tokens: u32) -> (Limiter, Inner, RateLayer<By<u32>, By<Priority>>) {
