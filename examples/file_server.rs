@@ -52,7 +52,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let root = PathBuf::from(root);
             serve(Files { scheduler, root }, address).await
         }
-        _ => Err("usage: file_server [serve SEGMENT ADDRESS DIRECTORY]".into()),
+        _ => {
+            eprintln!("usage: file_server [serve SEGMENT ADDRESS DIRECTORY]");
+            std::process::exit(2)
+        }
     }
 }
 

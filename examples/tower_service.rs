@@ -40,7 +40,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             println!("listening on {}", listener.local_addr()?);
             Ok(axum::serve(listener, app).await?)
         }
-        _ => Err("usage: tower_service [ADDRESS SEGMENT]".into()),
+        _ => {
+            eprintln!("usage: tower_service [ADDRESS SEGMENT]");
+            std::process::exit(2)
+        }
     }
 }
 

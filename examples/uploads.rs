@@ -34,7 +34,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let limiter = Segment::open_with(&location, &options)?.limiter()?;
             send(&limiter, address, priority.parse()?).await
         }
-        _ => Err("usage: uploads [sink ADDRESS | send SEGMENT ADDRESS PRIORITY]".into()),
+        _ => {
+            eprintln!("usage: uploads [sink ADDRESS | send SEGMENT ADDRESS PRIORITY]");
+            std::process::exit(2)
+        }
     }
 }
 
