@@ -1,25 +1,47 @@
 //! Backs off under pressure: turns away what can wait while work is held up, and everything while nothing gets on.
 //!
 //! ```text
-//! cargo run --example backoff
+//! cargo run --example backoff           # a film of half a minute, five times as fast
+//! cargo run --example backoff -- 1      # as fast as it is
 //! ```
 //!
 //! For ten seconds it offers twice the work that two slots can do, then a fifth of it. It prints what became of it, second
-//! by second: `shed` comes after 7 s of delay, and goes when the queue has been empty for a good while.
+//! by second: `shed` comes after 7 s of delay, and goes when the queue has been empty for a good while. That is the end.
+//!
+//! The film is the same at any speed, since a controller goes by the time it is told. A program that has no need to hurry
+//! uses `Clocked`, which reads the clock.
 
-use shmsched::pressure::{Clocked, SAMPLE_MS, Sample};
+use shmsched::pressure::{Controller, SAMPLE_MS, Sample};
 use shmsched::{Priority, Scheduler};
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 /// A Scheduler, its controller, and a count of what has ended.
 struct Gate {
     scheduler: Scheduler,
-    pressure: Mutex<Clocked>,
+    pressure: Mutex<Controller>,
     ended: AtomicU64,
+    film: Film,
+}
+
+/// A clock that runs faster.
+#[derive(Clone, Copy)]
+struct Film {
+    begun: Instant,
+    speed: u32,
+}
+
+impl Film {
+    fn now(self) -> Duration {
+        self.begun.elapsed() * self.speed
+    }
+
+    fn sleep(self, time: Duration) {
+        thread::sleep(time / self.speed);
+    }
 }
 
 impl Gate {
@@ -27,7 +49,8 @@ impl Gate {
     fn sample(&self) {
         let ended = self.ended.load(Ordering::Relaxed);
         let sample = Sample::scheduler(&self.scheduler.stats(), &self.scheduler.targets(), ended);
-        self.pressure.lock().expect("nobody panics").update(&sample);
+        let mut pressure = self.pressure.lock().expect("nobody panics");
+        pressure.update(&sample, self.film.now());
     }
 
     /// Whether work is taken on now: costs two booleans, no look at the counters.
@@ -37,13 +60,13 @@ impl Gate {
     }
 
     /// Runs a task on a thread of its own, unless it is turned away.
-    fn submit(self: &Arc<Gate>, task: fn(), priority: Priority) -> bool {
+    fn submit(self: &Arc<Gate>, task: fn(Film), priority: Priority) -> bool {
         let taken = self.takes(priority);
         if taken {
             let gate = Arc::clone(self);
             thread::spawn(move || {
                 // However it ended, and whether it waited or not: it got on.
-                let done = gate.scheduler.run_blocking(task, priority);
+                let done = gate.scheduler.run_blocking(|| task(gate.film), priority);
                 gate.ended.fetch_add(1, Ordering::Relaxed);
                 done
             });
@@ -52,28 +75,33 @@ impl Gate {
     }
 }
 
-fn work() {
-    thread::sleep(Duration::from_millis(40));
+fn work(film: Film) {
+    film.sleep(Duration::from_millis(40));
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let speed = env::args().nth(1).map_or(Ok(5), |speed| speed.parse())?;
+    let film = Film {
+        begun: Instant::now(),
+        speed: u32::max(speed, 1),
+    };
     let gate = Arc::new(Gate {
         scheduler: Scheduler::local(2)?,
-        pressure: Mutex::new(Clocked::new()),
+        pressure: Mutex::new(Controller::new(film.now())),
         ended: AtomicU64::new(0),
+        film,
     });
     // The loop ends with the program: nobody joins it.
     let watched = Arc::clone(&gate);
     thread::spawn(move || {
         loop {
             watched.sample();
-            thread::sleep(Duration::from_millis(SAMPLE_MS));
+            film.sleep(Duration::from_millis(SAMPLE_MS));
         }
     });
 
     println!("second  offered  taken  turned away  queued   some   full  shed  paused");
-    let begun = Instant::now();
-    for second in 1..=32 {
+    for second in 1..=60 {
         let offered: u32 = if second <= 10 { 100 } else { 10 };
         let mut taken = 0;
         for at in 0..offered {
@@ -85,7 +113,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             taken += u32::from(gate.submit(work, priority));
             let next =
                 Duration::from_secs(second - 1) + Duration::from_secs(1) * (at + 1) / offered;
-            thread::sleep(next.saturating_sub(begun.elapsed()));
+            film.sleep(next.saturating_sub(film.now()));
         }
         let queued = gate.scheduler.stats().pending;
         let pressure = gate.pressure.lock().expect("nobody panics");
@@ -97,6 +125,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             yes(pressure.shed()),
             yes(pressure.paused()),
         );
+        if second > 10 && !pressure.shed() {
+            break;
+        }
     }
     Ok(())
 }

@@ -19,7 +19,7 @@
 //!
 //! All on unless `default-features = false`, which leaves the library alone: `cli`, what only the command needs; `tokio`,
 //! `Limiter::async_reader` and `async_writer`; `stream`, `Limiter::stream`. Off unless asked for: `tracing`, documents of
-//! [`trace`] as events of that crate.
+//! [`trace`] as events of that crate; `tower`, layers for its services.
 //!
 //! # Caveats
 //!
@@ -75,6 +75,8 @@ mod segment;
 mod settings;
 #[cfg(not(shmsched_loom))]
 mod snapshot;
+#[cfg(all(feature = "tower", not(shmsched_loom)))]
+pub mod tower;
 #[cfg(not(shmsched_loom))]
 pub mod trace;
 #[cfg(not(shmsched_loom))]

@@ -289,9 +289,14 @@ impl Limiter {
     }
 
     /// The same as a value that owns what it needs, for who keeps it.
-    #[cfg(any(feature = "tokio", feature = "stream"))]
-    pub(crate) fn acquire_kept(&self, tokens: u32, priority: Priority) -> Taking<Tokens<Limiter>> {
-        Taking::new(Tokens(self.clone(), tokens, priority), None)
+    #[cfg(any(feature = "tokio", feature = "stream", feature = "tower"))]
+    pub(crate) fn acquire_kept(
+        &self,
+        tokens: u32,
+        priority: Priority,
+        until: Deadline,
+    ) -> Taking<Tokens<Limiter>> {
+        Taking::new(Tokens(self.clone(), tokens, priority), until.stamp())
     }
 
     /// Blocks this thread until it has its tokens. Do not call it on a thread that an executor needs.

@@ -173,6 +173,7 @@ impl<'a> Cut<'a> {
 #[cfg(any(feature = "tokio", feature = "stream"))]
 mod turn {
     use super::{Limiter, Pace, Taken, fmt};
+    use crate::deadline::Deadline;
     use crate::error::AcquireError;
     use crate::limiter::Tokens;
     use crate::waiting::future::Taking;
@@ -195,7 +196,10 @@ mod turn {
             if self.0.is_none() && limiter.take_or_tell(tokens, Some(pace.priority))? {
                 return Poll::Ready(Ok(Taken::new(limiter, tokens)));
             }
-            let begin = || (tokens, limiter.acquire_kept(tokens, pace.priority));
+            let begin = || {
+                let taking = limiter.acquire_kept(tokens, pace.priority, Deadline::Never);
+                (tokens, taking)
+            };
             let (amount, taking) = self.0.get_or_insert_with(begin);
             let amount = *amount;
             let result = ready!(Pin::new(taking).poll(context));

@@ -26,6 +26,7 @@ use crate::sys::mapping::Lent;
 use crate::trace::{Document, OnPanic, Teller, Trace, Tracer};
 use crate::waiting::Ask;
 use crate::waiting::future::Taking;
+use std::borrow::Borrow;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
@@ -494,6 +495,16 @@ impl Scheduler {
         }
     }
 
+    /// The wait for a slot as a value that owns what it needs, for who keeps it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn acquire_kept(
+        &self,
+        priority: Priority,
+        until: Deadline,
+    ) -> Taking<Slots<Scheduler>> {
+        Taking::new(Slots(self.clone(), priority.index(), 1), until.stamp())
+    }
+
     /// Blocks this thread until it has a slot. Do not call it on a thread that an executor needs.
     ///
     /// # Errors
@@ -772,28 +783,28 @@ impl std::fmt::Debug for Scheduler {
 }
 
 /// What a caller of the Scheduler asks for: slots, in a lane.
-struct Slots<'a>(&'a Scheduler, usize, u32);
+pub(crate) struct Slots<S>(S, usize, u32);
 
-impl Ask for Slots<'_> {
+impl<S: Borrow<Scheduler>> Ask for Slots<S> {
     type Error = AcquireError;
 
     fn attachment(&self) -> &Arc<Attachment> {
-        self.0.attachment()
+        self.0.borrow().attachment()
     }
 
     fn wish(&self) -> Wish {
-        self.0.wish(self.1, self.2)
+        self.0.borrow().wish(self.1, self.2)
     }
 
     fn teller(&self) -> Option<Teller> {
-        self.0.trace.teller(self.attachment())
+        self.0.borrow().trace.teller(self.attachment())
     }
 
     fn take_now(&self) -> Result<bool, AcquireError> {
-        self.0.take_or_tell(self.1, self.2)
+        self.0.borrow().take_or_tell(self.1, self.2)
     }
 
     fn give_back(&self) {
-        self.0.give(self.2);
+        self.0.borrow().give(self.2);
     }
 }
