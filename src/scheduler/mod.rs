@@ -191,6 +191,11 @@ impl Scheduler {
         Share(self.handle.clone())
     }
 
+    /// A permit for slots that were taken, after a wait or without one.
+    pub(crate) fn owned(&self, slots: u32, waited: bool) -> OwnedPermit {
+        OwnedPermit::after(self.share(), slots, waited)
+    }
+
     fn wish(&self, lane: usize, amount: u32) -> Wish {
         let gate = Gate::Scheduler;
         Wish {
@@ -473,7 +478,7 @@ impl Scheduler {
         let until = until.into();
         async move {
             let waited = self.take(slots, priority, until).await?;
-            Ok(OwnedPermit::after(self.share(), slots, waited))
+            Ok(self.owned(slots, waited))
         }
     }
 
@@ -545,7 +550,7 @@ impl Scheduler {
         until: impl Into<Deadline>,
     ) -> Result<OwnedPermit, AcquireError> {
         let waited = self.block(slots, priority, until.into())?;
-        Ok(OwnedPermit::after(self.share(), slots, waited))
+        Ok(self.owned(slots, waited))
     }
 
     /// Runs a future under a slot: `f` is called once the slot is there, its future driven to the end, the slot given
