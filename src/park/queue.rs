@@ -12,6 +12,8 @@ pub struct Queue {
     posts: [VecDeque<Arc<Waiter>>; Post::COUNT],
     /// No deadline of a task lies before this; `None`: there is none.
     pub earliest: Option<u64>,
+    /// Posts for whose bell bits the helper sleeps, or will before it lets go of this, and until when at the latest.
+    pub covered: (u32, u64),
     /// Set once: nobody may join any more.
     pub shut: bool,
     /// Callbacks of the Limiter that wait or run.
@@ -45,6 +47,14 @@ impl Queue {
     pub fn is_first(&self, waiter: &Arc<Waiter>) -> bool {
         self.first(waiter.post)
             .is_some_and(|first| Arc::ptr_eq(first, waiter))
+    }
+
+    /// Whether the helper need not be rung for a task or callback of the Scheduler that joined: it looks up by itself
+    /// early enough (`needed`, or its deadline), and for its turn it is rung.
+    pub fn covers(&self, waiter: &Waiter, needed: u64) -> bool {
+        let (posts, until) = self.covered;
+        let needed = waiter.deadline.map_or(needed, |at| at.min(needed));
+        waiter.post.gate == Gate::Scheduler && posts & waiter.post.bit() != 0 && until <= needed
     }
 
     /// Joins at the end of its post.

@@ -286,7 +286,8 @@ impl Attachment {
         let lane = lanes.trailing_zeros() as usize;
         let line = self.views.line(Gate::Scheduler);
         let hot = self.hot();
-        if lanes & (lanes - 1) != 0 || hot.hurry.get() != 0 || !line.is_alone(self.me, lane) {
+        // None any more, if the last left before the queue's lock was had.
+        if lanes.count_ones() != 1 || hot.hurry.get() != 0 || !line.is_alone(self.me, lane) {
             return None;
         }
         let place = line.place(self.me, lane)?;

@@ -1,6 +1,6 @@
 //! The future of a wait. Runs on any executor: the member's helper thread wakes it.
 
-use super::{Ask, Attempt};
+use super::{Ask, Attempt, Later};
 use crate::error::AcquireError;
 use crate::park::waiter::{Fate, Kind, Nudge, Step, Waiter};
 use crate::sys::clock;
@@ -18,6 +18,8 @@ pub(crate) struct Taking<A: Ask> {
     deadline: Option<u64>,
     waiter: Option<Arc<Waiter>>,
     waited: bool,
+    /// It has just joined.
+    fresh: bool,
 }
 
 impl<A: Ask> Taking<A> {
@@ -27,6 +29,7 @@ impl<A: Ask> Taking<A> {
             deadline,
             waiter: None,
             waited: false,
+            fresh: false,
         }
     }
 
@@ -58,10 +61,8 @@ impl<A: Ask> Taking<A> {
             self.ask.tell_refusal(error);
         }
         self.waiter = Some(joined?);
-        self.waited = true;
+        (self.waited, self.fresh) = (true, true);
         attachment.look_if_stale();
-        // The helper keeps this task's watch and deadline.
-        attachment.ring_helper();
         Poll::Pending
     }
 
@@ -100,21 +101,24 @@ impl<A: Ask> Taking<A> {
             drop(queue);
             return self.done(attachment.end_wait(waiter, failure));
         }
-        let got = if queue.is_first(waiter) {
+        let tried = queue.is_first(waiter).then(|| {
             waiter.called.put(0);
-            match attachment.attempt(&mut queue, waiter) {
-                Attempt::Got(nudges) => Some(nudges),
-                Attempt::Later(_) => None,
-            }
-        } else {
-            None
-        };
+            attachment.attempt(&mut queue, waiter)
+        });
         drop(queue);
         nudge.into_iter().for_each(Nudge::deliver);
-        if let Some(nudges) = got {
-            nudges.into_iter().for_each(Nudge::deliver);
-            attachment.settled(gate);
-            return self.done(Ok(()));
+        let later = match tried {
+            Some(Attempt::Got(nudges)) => {
+                nudges.into_iter().for_each(Nudge::deliver);
+                attachment.settled(gate);
+                return self.done(Ok(()));
+            }
+            Some(Attempt::Later(later)) => later,
+            None => Later::FIRST,
+        };
+        if std::mem::take(&mut self.fresh) {
+            // The helper keeps this task's watch and deadline.
+            attachment.have_tended(waiter, later);
         }
         if self
             .deadline

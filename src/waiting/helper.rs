@@ -109,12 +109,16 @@ impl Attachment {
             let mut until = queue.earliest.unwrap_or(NEVER);
             let mut duties: [Option<(bool, u32)>; 3] = [None; 3];
             for (post, round) in Post::all().zip(&mut rounds) {
-                let Some(first) = queue
-                    .first(post)
-                    .filter(|first| !first.is_thread())
-                    .cloned()
-                else {
-                    *round = Round::default();
+                let first = queue.first(post).cloned();
+                let thread = first.as_ref().is_some_and(|first| first.is_thread());
+                let Some(first) = first.filter(|first| !first.is_thread()) else {
+                    *round = round.without_anybody(now);
+                    if !thread && round.timer != NEVER && post.gate == Gate::Scheduler {
+                        bits |= post.bit();
+                        until = until.min(round.timer);
+                    } else {
+                        *round = Round::default();
+                    }
                     continue;
                 };
                 bits |= post.bit();
@@ -135,6 +139,7 @@ impl Attachment {
                 round.look_at = round.later.due;
                 until = until.min(round.timer).min(bars).min(round.later.due);
             }
+            queue.covered = (bits, until);
             drop(queue);
             let again = !due.is_empty();
             due.deliver(&self);
@@ -265,6 +270,21 @@ impl Default for Round {
             later: Later::FIRST,
             look_at: NEVER,
             watches: 0,
+        }
+    }
+}
+
+impl Round {
+    /// Nobody stands there any more. The next often comes soon: until the timer the helper stays ready for him, so that he
+    /// need not ring it.
+    fn without_anybody(self, now: u64) -> Round {
+        match self.timer > now {
+            true => Round {
+                later: Later::FIRST,
+                look_at: NEVER,
+                ..self
+            },
+            false => Round::default(),
         }
     }
 }

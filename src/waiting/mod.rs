@@ -199,22 +199,19 @@ impl Attachment {
         }
         let mut queue = self.queue.lock();
         let first = queue.is_first(&waiter);
-        let got = match first.then(|| self.attempt(&mut queue, &waiter)) {
-            Some(Attempt::Got(nudges)) => Some(nudges),
-            _ => None,
-        };
+        let tried = first.then(|| self.attempt(&mut queue, &waiter));
         drop(queue);
-        match got {
-            Some(nudges) => {
+        match tried {
+            Some(Attempt::Got(nudges)) => {
                 nudges.into_iter().for_each(Nudge::deliver);
                 self.settled(wish.post.gate);
                 Attachment::job_of(&waiter)
                     .into_iter()
                     .for_each(|job| self.run_job(job));
             }
-            None if first => {
+            Some(Attempt::Later(later)) => {
                 self.look_if_stale();
-                self.ring_helper();
+                self.have_tended(&waiter, later);
             }
             None => {}
         }
@@ -467,6 +464,17 @@ impl Attachment {
         for entry in self.views.line(gate).entries() {
             let lane = entry.lane;
             self.ring(entry.member, Post { gate, lane });
+        }
+    }
+
+    /// Has the helper look after a task or callback that joined and tried once, unless it will anyway by the time that
+    /// matters to this one.
+    pub(crate) fn have_tended(&self, waiter: &Waiter, later: Later) {
+        let now = clock::now();
+        let timer = self.timer(waiter.post.gate, now, 0).min(later.due);
+        let needed = self.bars_at(waiter, now).map_or(timer, |at| at.min(timer));
+        if !self.queue.lock().covers(waiter, needed) {
+            self.ring_helper();
         }
     }
 
