@@ -170,10 +170,10 @@ fn compare(options: Options) -> Result<ExitCode, String> {
         }
     });
     let terminal = std::io::stderr().is_terminal();
+    let count = rows.len();
     for (at, row) in rows.iter_mut().enumerate() {
         if terminal {
-            let count = report.options.size.pick("", "quick ", "test ");
-            eprint!("\r\x1b[K{count}{}: {} / {}", at + 1, row.name, row.peer);
+            eprint!("\r\x1b[K{}/{count}  {} / {}", at + 1, row.name, row.peer);
         }
         let result = catch_unwind(AssertUnwindSafe(&mut row.measure));
         let result = result.unwrap_or_else(|_| Err(bench::failed("it panicked, see above")));
