@@ -6,7 +6,7 @@ use crate::children::{Child, orders, say};
 use crate::peers::Page;
 use crate::report::{Measured, Row};
 use crate::rounds::{percentiles, settled};
-use rustix::thread::futex;
+use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
 use serde_json::json;
 use shmsched::{Permit, Priority, Scheduler, Settings};
 use std::path::Path;
@@ -218,6 +218,22 @@ fn measure(bench: &Bench, hold: Duration, as_task: bool) -> Result<Measured, Str
     Ok(settled(&rounds).with("latency_ns", latency))
 }
 
+/// The same with both processes on one processor, where who waits awake is in the other's way.
+fn on_one_cpu(bench: &Bench) -> Result<Measured, String> {
+    let all = sched_getaffinity(None).map_err(failed)?;
+    let mut one = CpuSet::new();
+    one.set(
+        (0..CpuSet::MAX_CPU)
+            .find(|cpu| all.is_set(*cpu))
+            .unwrap_or(0),
+    );
+    // The other side inherits it.
+    sched_setaffinity(None, &one).map_err(failed)?;
+    let measured = measure(bench, Duration::ZERO, false);
+    sched_setaffinity(None, &all).map_err(failed)?;
+    measured
+}
+
 pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
     let none = Duration::ZERO;
     let long = Duration::from_micros(100);
@@ -236,6 +252,12 @@ pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
         )
         .goal(1.6)
         .note("as above; a task of tokio's current-thread runtime on each side, the peer blocks"),
+        Row::new(
+            "hand-over on one processor, blocking",
+            "futex ping-pong",
+            move || on_one_cpu(bench),
+        )
+        .note("as the first, both processes bound to one processor; free ones are on one or on two, as the kernel likes, which is most of their spread"),
         Row::new(
             "hand-over to a sleeper, blocking",
             "futex ping-pong",

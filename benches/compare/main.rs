@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -119,6 +120,9 @@ struct Report {
     printed: Mutex<bool>,
 }
 
+/// From here on what is still measured may lose its files, and nobody wants to hear of it.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
 fn compare(options: Options) -> Result<ExitCode, String> {
     // In time to print it, and to clean up.
     let begun = Instant::now();
@@ -152,6 +156,12 @@ fn compare(options: Options) -> Result<ExitCode, String> {
     }
     let late = |row: &Row| row.told(Err("there was no time left".into()));
     *report.rows.lock().map_err(bench::failed)? = rows.iter().map(late).collect();
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !ENDING.load(Ordering::Relaxed) {
+            usual(panic);
+        }
+    }));
     let watched = report.clone();
     std::thread::spawn(move || {
         std::thread::sleep(watched.bench.left());
@@ -160,10 +170,10 @@ fn compare(options: Options) -> Result<ExitCode, String> {
         }
     });
     let terminal = std::io::stderr().is_terminal();
+    let count = rows.len();
     for (at, row) in rows.iter_mut().enumerate() {
         if terminal {
-            let count = report.options.size.pick("", "quick ", "test ");
-            eprint!("\r\x1b[K{count}{}: {} / {}", at + 1, row.name, row.peer);
+            eprint!("\r\x1b[K{}/{count}  {} / {}", at + 1, row.name, row.peer);
         }
         let result = catch_unwind(AssertUnwindSafe(&mut row.measure));
         let result = result.unwrap_or_else(|_| Err(bench::failed("it panicked, see above")));
@@ -190,6 +200,7 @@ impl Report {
         if std::io::stderr().is_terminal() {
             eprint!("\r\x1b[K");
         }
+        ENDING.store(true, Ordering::Relaxed);
         self.bench.clean();
         let rows = self.rows.lock().ok()?.clone();
         let document = json!({ "machine": self.machine(), "rows": rows });

@@ -47,7 +47,10 @@ fn middle(command: &[String], count: u64) -> Result<Middle, String> {
     let mut input = Stdio::null();
     for (at, arguments) in all.iter().enumerate() {
         let mut command = Command::new(&arguments[0]);
-        command.args(&arguments[1..]).stdin(input);
+        command
+            .args(&arguments[1..])
+            .stdin(input)
+            .stderr(Stdio::null());
         command.stdout(if at == 2 {
             Stdio::null()
         } else {
