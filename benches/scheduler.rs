@@ -6,10 +6,11 @@
 mod common;
 
 use common::interleaved;
-use criterion::Criterion;
+use criterion::{Criterion, Throughput};
 use shmsched::{Concurrency, Location, OpenOptions, Priority, Scheduler, Segment, Settings};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 #[repr(align(128))]
 struct Line(AtomicI32);
@@ -25,6 +26,24 @@ fn bare() {
 #[inline(always)]
 fn ours(scheduler: &Scheduler) {
     drop(black_box(scheduler.try_acquire(Priority::Normal)).expect("room"));
+}
+
+/// As many callbacks as wait at once, one after the other through one slot; each gives it back.
+fn drain(scheduler: &Scheduler, batch: usize) {
+    let permit = scheduler.try_acquire(Priority::Normal).expect("room");
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..batch {
+        let (ran, own) = (ran.clone(), scheduler.clone());
+        let callback = move |()| {
+            ran.fetch_add(1, Ordering::Relaxed);
+            own.release().expect("its slot");
+        };
+        assert!(!scheduler.acquire_with(callback, Priority::Normal, ()));
+    }
+    drop(permit);
+    while ran.load(Ordering::Relaxed) < batch {
+        std::hint::spin_loop();
+    }
 }
 
 struct Shared {
@@ -55,6 +74,22 @@ fn benches(c: &mut Criterion) {
         b.iter(|| ours(&shared.scheduler))
     });
     group.bench_function("local try_acquire + drop", |b| b.iter(|| ours(&local)));
+    let unlimited = Scheduler::local(Concurrency::unlimited()).expect("local");
+    group.bench_function("local try_acquire + drop, unlimited", |b| {
+        b.iter(|| ours(&unlimited))
+    });
+    group.bench_function("local run_blocking of nothing", |b| {
+        b.iter(|| local.run_blocking(|| black_box(()), Priority::Normal))
+    });
+    group.finish();
+
+    const BATCH: usize = 1_000;
+    let one = Scheduler::local(1).expect("local");
+    let mut group = c.benchmark_group("queued");
+    group.throughput(Throughput::Elements(BATCH as u64));
+    group.bench_function("1,000 callbacks through one slot", |b| {
+        b.iter(|| drain(&one, BATCH))
+    });
     group.finish();
 }
 

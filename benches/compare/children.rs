@@ -6,13 +6,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{self, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// A process of this program, spoken with in lines.
 pub struct Child {
-    process: std::process::Child,
+    process: process::Child,
     input: Option<ChildStdin>,
     output: Option<BufReader<ChildStdout>>,
 }
@@ -77,6 +77,16 @@ impl Child {
         let _ = self.process.kill();
     }
 
+    /// Waits until it has ended by itself.
+    pub fn finished(mut self) -> Result<(), String> {
+        let status = self.process.wait().map_err(failed)?;
+        self.input = None;
+        match status.success() {
+            true => Ok(()),
+            false => Err(failed(format!("a process that was to measure: {status}"))),
+        }
+    }
+
     /// Closes its input and waits for it.
     pub fn ended(mut self) {
         self.input = None;
@@ -100,7 +110,7 @@ pub fn orders() -> Receiver<String> {
         for line in std::io::stdin().lines().map_while(Result::ok) {
             let _ = sender.send(line);
         }
-        std::process::exit(0);
+        process::exit(0);
     });
     orders
 }
@@ -112,26 +122,33 @@ pub fn say(line: impl std::fmt::Display) -> Result<(), String> {
         .and_then(|()| output.flush())
         .is_err()
     {
-        std::process::exit(0);
+        process::exit(0);
     }
     Ok(())
 }
 
 /// Waits for another program, and kills it when it takes longer.
-pub fn wait_for(mut child: std::process::Child, most: Duration) -> Result<ExitStatus, String> {
-    let pid = Pid::from_child(&child);
-    if let Ok(end) = pidfd_open(pid, PidfdFlags::empty()) {
-        let until = Timespec {
-            tv_sec: most.as_secs() as i64,
-            tv_nsec: i64::from(most.subsec_nanos()),
-        };
-        if poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&until)) == Ok(0) {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(failed(format!("it took longer than {most:?}")));
-        }
+pub fn wait_for(mut child: process::Child, most: Duration) -> Result<ExitStatus, String> {
+    if let Err(late) = ends_within(&child, most) {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(late);
     }
     child.wait().map_err(failed)
+}
+
+/// Sleeps until a program has ended, which is still to be waited for then.
+pub fn ends_within(child: &process::Child, most: Duration) -> Result<(), String> {
+    let until = Timespec {
+        tv_sec: most.as_secs() as i64,
+        tv_nsec: i64::from(most.subsec_nanos()),
+    };
+    let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(failed)?;
+    match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&until)) {
+        Ok(0) => Err(failed(format!("a program took longer than {most:?}"))),
+        Ok(_) => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// Whether a program is there.

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, failed, segment};
 use crate::children::{Child, orders, say};
 use crate::report::{Measured, Row};
-use crate::rounds::{at, sorted};
+use crate::rounds::{between, sorted};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use shmsched::{Priority, Settings};
@@ -200,11 +200,11 @@ impl Lab<'_> {
         let fair = long.as_nanos() as f64 * processes as f64 / total as f64;
         let mut measured = Measured::new(fair / jain(&counts), fair);
         let of_slices = sorted(scene.slices.iter().map(|slice| 1.0 / jain(slice)).collect());
-        measured.spread = Some((at(&of_slices, 25.0), at(&of_slices, 75.0)));
+        measured.spread = Some((between(&of_slices, 0.25), between(&of_slices, 0.75)));
         let second = total as f64 / long.as_secs_f64();
         Ok(measured
             .with("jain", json!(jain(&counts)))
-            .with("jain_worst_slice", json!(1.0 / at(&of_slices, 100.0)))
+            .with("jain_worst_slice", json!(1.0 / between(&of_slices, 1.0)))
             .with("tasks_per_second", json!(second.round()))
             .with("budget", json!(budget))
             .with("task_us", json!(task))
@@ -231,13 +231,13 @@ pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
         .iter()
         .flat_map(|budget| tasks.iter().map(|task| (*budget, *task)))
     {
-        let scene = format!("budget {budget}, {task} us");
+        let scene = format!("contention, budget {budget}, {task} us");
         let long_enough = task >= 10;
         for processes in all.iter().copied().filter(|processes| *processes > 2) {
             let lab = lab.clone();
             let measure = move || lab.borrow_mut().throughput(budget, task, processes);
             rows.push(
-                Row::new(format!("throughput, {scene}, {processes} processes"), "2 processes", measure)
+                Row::new(format!("{scene}, {processes} processes: throughput"), "2 processes", measure)
                     .goal(if long_enough { 1.25 } else { 2.5 })
                     .note(format!("time for each task of all processes together, {slices} slices of {long:?} in turn")),
             );
@@ -247,7 +247,7 @@ pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
             let measure = move || lab.borrow_mut().fairness(budget, task, processes);
             let goal: f64 = if long_enough { 1.0 / 0.98 } else { 1.0 / 0.9 };
             rows.push(
-                Row::new(format!("fairness, {scene}, {processes} processes"), "all alike", measure)
+                Row::new(format!("{scene}, {processes} processes: fairness"), "all alike", measure)
                     .goal(full.then(|| (goal * 1e4).round() / 1e4))
                     .note("peer_ns is the time for each task of one process if all did the same; ours_ns is that divided by Jain's index over the processes, all slices together; the quartiles are of single slices"),
             );

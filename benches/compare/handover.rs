@@ -188,6 +188,8 @@ fn round(game: &Game, our: bool) -> Result<Vec<f64>, String> {
         };
         bare_side(game, 0, ready)?
     };
+    // By itself: a killed one's slots would have to be found first in the next round.
+    other.map_or(Ok(()), Child::finished)?;
     let hold = game.hold.as_nanos() as f64;
     let of_turn = |turn: &Duration| (turn.as_nanos() as f64 / 2.0 - hold).max(0.0);
     Ok(took.iter().map(of_turn).collect())

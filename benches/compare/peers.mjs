@@ -56,7 +56,8 @@ class LocalScheduler extends Waiting {
     this.max = max
   }
   tryAcquire(priority = 0) {
-    if (this.running >= this.max || (this.busy >> (priority + 3)) & 1) return false
+    if (this.busy !== 0 && (this.busy >> (priority + 3)) & 1) return false
+    if (this.running >= this.max) return false
     this.running++
     return true
   }

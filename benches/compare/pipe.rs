@@ -2,11 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::bench::{Bench, failed};
-use crate::children::has;
+use crate::children::{ends_within, has};
 use crate::report::{Measured, Row};
 use crate::rounds::{Side, counted};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use shmsched::{Location, Segment, Settings};
 use std::mem::MaybeUninit;
 use std::process::{Child, Command, Stdio};
@@ -59,18 +57,7 @@ fn middle(command: &[String], count: u64) -> Result<Middle, String> {
         input = child.stdout.take().map_or(Stdio::null(), Stdio::from);
         line.0.push(child);
     }
-    let last = Pid::from_child(&line.0[2]);
-    let end = pidfd_open(last, PidfdFlags::empty()).map_err(failed)?;
-    let until = Timespec {
-        tv_sec: MOST.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    if poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&until)) == Ok(0) {
-        return Err(failed(format!(
-            "{} took longer than {MOST:?}",
-            command.join(" ")
-        )));
-    }
+    ends_within(&line.0[2], MOST)?;
     let took = begun.elapsed();
     let busy = ended(line.0.remove(1))?;
     Ok(Middle { took, busy })

@@ -95,16 +95,25 @@ pub fn counted(
 /// Medians of what the rounds measured, and the quartiles of their ratios.
 pub fn settled(rounds: &[(f64, f64)]) -> Measured {
     let of = |f: &dyn Fn(&(f64, f64)) -> f64| sorted(rounds.iter().map(f).collect());
+    let (ours, peer) = (of(&|round| round.0), of(&|round| round.1));
     let ratios = of(&|round| round.0 / round.1);
-    let mut measured = Measured::new(at(&of(&|round| round.0), 50.0), at(&of(&|r| r.1), 50.0));
-    measured.ratio = at(&ratios, 50.0);
-    measured.spread = Some((at(&ratios, 25.0), at(&ratios, 75.0)));
+    let mut measured = Measured::new(between(&ours, 0.5), between(&peer, 0.5));
+    measured.ratio = between(&ratios, 0.5);
+    measured.spread = Some((between(&ratios, 0.25), between(&ratios, 0.75)));
     measured.with("rounds", json!(rounds.len()))
 }
 
 pub fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values
+}
+
+/// The value at such a share of the way through them, between two if it falls there.
+pub fn between(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len() - 1) as f64 * share;
+    let below = sorted[place as usize];
+    let above = sorted[place.ceil() as usize];
+    below + (above - below) * place.fract()
 }
 
 /// The value below which so many percent of them lie: nearest rank, of values in order.

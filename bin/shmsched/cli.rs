@@ -3,6 +3,7 @@
 mod settings;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
@@ -60,6 +61,8 @@ pub enum Verb {
     Demo,
     /// Print the completions of a shell
     Completions(Completions),
+    /// Print the manual page, or write one for each command
+    Man(Manual),
     /// One worker of the demo
     #[command(hide = true)]
     DemoWorker(SegmentArg),
@@ -387,6 +390,16 @@ pub struct Rm {
 pub struct Completions {
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shmsched man | man -l -
+  shmsched man ~/.local/share/man/man1      shmsched.1, shmsched-run.1 and so on")]
+pub struct Manual {
+    /// Where to write the pages of all commands; without it that of shmsched is printed
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
 }
 
 fn overview() -> String {

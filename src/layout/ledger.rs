@@ -129,7 +129,7 @@ impl Member {
         }
     }
 
-    /// Notes how long something took.
+    /// Notes how long something took: a hold from whatever thread, a wait under the lock of the member's queue only.
     pub fn took(&self, what: Took, ns: u64) {
         let us = ns / 1_000;
         let at = (u64::BITS - us.leading_zeros()).min(31) as usize;
@@ -138,8 +138,13 @@ impl Member {
             self.longest.get(what as usize),
             self.sums.get(what as usize),
         ) {
-            count.add(1);
-            sum.add(us);
+            if what == Took::Hold {
+                count.add(1);
+                sum.add(us);
+            } else {
+                count.put(count.peek().wrapping_add(1));
+                sum.put(sum.peek().wrapping_add(us));
+            }
             let mut seen = longest.get();
             while seen < us {
                 match longest.replace(seen, us) {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 impl Limiter {
-    /// [`Limiter::reader`] for tokio's readers, on any executor.
+    /// [`Limiter::reader`] for tokio's readers, on any executor. Needs the feature `tokio`.
     ///
     /// ```
     /// # use shmsched::{Limiter, Priority};
@@ -34,7 +34,7 @@ impl Limiter {
         }
     }
 
-    /// [`Limiter::writer`] for tokio's writers, on any executor.
+    /// [`Limiter::writer`] for tokio's writers, on any executor. Needs the feature `tokio`.
     ///
     /// ```
     /// # use shmsched::{Limiter, Priority};

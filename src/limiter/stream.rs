@@ -11,7 +11,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 impl Limiter {
-    /// Paces a stream: an item goes on when the tokens that it weighs are there (L1, L2), on any executor.
+    /// Paces a stream: an item goes on when the tokens that it weighs are there (L1, L2), on any executor. Needs
+    /// the feature `stream`.
     ///
     /// `weight` is asked once for each item. What has no weight, `None`, needs no tokens, and passes while the bucket is
     /// in debt (L4); but like one that weighs 0 it waits for those that queue before it (L5). An item that weighs more than

@@ -29,6 +29,18 @@ impl Queue {
             .or(post.front())
     }
 
+    /// The first two of a post, if the very first acts for the member.
+    pub fn first_two(&self, post: Post) -> Option<(&Arc<Waiter>, &Arc<Waiter>)> {
+        let post = &self.posts[post.index()];
+        let (first, next) = (post.front()?, post.get(1)?);
+        (first.passed.peek() == 0).then_some((first, next))
+    }
+
+    /// Takes the very first of a post out; others are left.
+    pub fn take_first(&mut self, post: Post) -> Option<Arc<Waiter>> {
+        self.posts[post.index()].pop_front()
+    }
+
     /// Whether this waiter acts for the member.
     pub fn is_first(&self, waiter: &Arc<Waiter>) -> bool {
         self.first(waiter.post)

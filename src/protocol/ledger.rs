@@ -126,6 +126,13 @@ pub fn give_inherited(record: &Record, running: &I32, k: u32, inert: impl Fn() -
     given
 }
 
+/// Counts slots that go from one holder of a member to another: net and RUNNING stay.
+pub fn pass_on(record: &Record, k: u32) {
+    for count in [&record.admitted, &record.released] {
+        count.poke(count.peek().wrapping_add(u64::from(k)));
+    }
+}
+
 #[inline(always)]
 fn put_back(record: &Record, running: &I32, k: u32, inert: impl Fn() -> bool) -> bool {
     let before = Word(record.word.peek());

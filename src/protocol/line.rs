@@ -299,6 +299,16 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Whether nobody else stands in the line, in any lane.
+    pub fn is_alone(&self, spot: u32, lane: usize) -> bool {
+        let own = |at: usize| match at == spot as usize / 64 {
+            true => 1 << (spot % 64),
+            false => 0,
+        };
+        let mut words = self.set(lane).iter().enumerate();
+        self.summary.get() == 1 << lane && words.all(|(at, word)| word.get() == own(at))
+    }
+
     /// Members of places whose bit is set though nobody stands there: they are joining or leaving, or died at it.
     pub fn half_left(&self) -> Vec<u32> {
         let mut members = Vec::new();

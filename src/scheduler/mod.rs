@@ -13,7 +13,7 @@ use crate::Priority;
 use crate::concurrency::Concurrency;
 use crate::deadline::Deadline;
 use crate::error::{AcquireError, CreateError, NothingHeld, TryAcquireError};
-use crate::layout::{Gate, LANES, Record, SchedulerHot, Took};
+use crate::layout::{Gate, LANES, Record, SchedulerHot};
 use crate::park::Post;
 use crate::park::waiter::{Job, Wish};
 use crate::protocol::ledger;
@@ -21,7 +21,6 @@ use crate::protocol::scheduler::{Limits, fast_bound};
 use crate::segment::attachment::{Attachment, state};
 use crate::segment::{Handle, Scope, local};
 use crate::settings::{InvalidSettings, Settings};
-use crate::sys::clock;
 use crate::sys::mapping::Lent;
 use crate::trace::{Document, OnPanic, Teller, Trace, Tracer};
 use crate::waiting::Ask;
@@ -82,6 +81,33 @@ pub struct Scheduler {
     trace: Tracer,
 }
 
+/// What an owned permit keeps of its Scheduler: one count to raise, where a Scheduler has several.
+#[derive(Clone)]
+pub(crate) struct Share(Arc<Handle>);
+
+impl Share {
+    fn share(&self) -> Share {
+        self.clone()
+    }
+
+    #[inline(always)]
+    fn give_fast(&self, slots: u32) -> bool {
+        let Share(handle) = self;
+        let views = &handle.attachment.views;
+        handle
+            .attachment
+            .give_fast(&views.hot, &views.records, slots)
+    }
+
+    fn give_held(&self, held: Held) {
+        self.0.attachment.give_held(held);
+    }
+
+    fn is_same(&self, other: &Share) -> bool {
+        Arc::ptr_eq(&self.0.attachment, &other.0.attachment)
+    }
+}
+
 const NO_BOUND: u32 = i32::MAX as u32;
 
 impl Scheduler {
@@ -100,13 +126,6 @@ impl Scheduler {
             max,
             trace,
         }
-    }
-
-    /// This thread's record, if it used this member last.
-    #[inline(always)]
-    fn hot_record(&self) -> Option<&Record> {
-        self.records
-            .get(self.handle.attachment.hot_index()? as usize)
     }
 
     /// A Scheduler of this process alone: the same code over a private mapping.
@@ -168,6 +187,15 @@ impl Scheduler {
         &self.handle.attachment
     }
 
+    fn share(&self) -> Share {
+        Share(self.handle.clone())
+    }
+
+    /// A permit for slots that were taken, after a wait or without one.
+    pub(crate) fn owned(&self, slots: u32, waited: bool) -> OwnedPermit {
+        OwnedPermit::after(self.share(), slots, waited)
+    }
+
     fn wish(&self, lane: usize, amount: u32) -> Wish {
         let gate = Gate::Scheduler;
         Wish {
@@ -186,7 +214,7 @@ impl Scheduler {
     #[inline(always)]
     fn take_fast(&self, lane: usize, slots: u32) -> bool {
         let attachment = &self.handle.attachment;
-        let Some(record) = self.hot_record() else {
+        let Some(record) = attachment.hot_record(&self.records) else {
             return false;
         };
         let hot: &SchedulerHot = &self.hot;
@@ -263,58 +291,17 @@ impl Scheduler {
         self.attachment().take_slots_now(self.wish(lane, slots))
     }
 
-    /// Gives slots back, if that is the usual case: no call, no clock, one line of the segment and the thread's own record.
     #[inline(always)]
     pub(crate) fn give_fast(&self, slots: u32) -> bool {
-        let Some(record) = self.hot_record() else {
-            return false;
-        };
-        let hot: &SchedulerHot = &self.hot;
-        if slots == 0 || hot.summary.peek() | hot.hold_off.peek() != 0 {
-            return false;
-        }
-        let attachment = &self.handle.attachment;
-        if ledger::give(record, &hot.running, slots, || attachment.is_inert())
-            && hot.summary.get() != 0
-        {
-            self.freed(); // pair: line-free
-        }
-        true
+        self.attachment().give_fast(&self.hot, &self.records, slots)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn freed(&self) {
-        self.attachment().advance_after_freeing();
-    }
-
-    /// Gives back what a permit holds and calls who is next. Never fails.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn give_held(&self, held: Held) {
-        if held.is_timed() {
-            self.count_hold(held);
-        }
-        self.give(held.slots());
+        self.attachment().give_held(held);
     }
 
-    fn count_hold(&self, held: Held) {
-        let attachment = self.attachment();
-        let now = clock::now();
-        if let Some(since) = held.since(now)
-            && !attachment.is_inert()
-        {
-            attachment
-                .member()
-                .took(Took::Hold, now.saturating_sub(since));
-        }
-    }
-
-    /// Gives slots back and calls who is next. Never fails.
-    pub(crate) fn give(&self, slots: u32) {
-        if slots != 0 && !self.give_fast(slots) {
-            self.attachment().give_slow(slots);
-        }
+    fn give(&self, slots: u32) {
+        self.attachment().give(slots);
     }
 
     /// A try that is not the usual case.
@@ -405,7 +392,7 @@ impl Scheduler {
         if slots != 1 || !self.take_fast(priority.index(), 1) {
             self.try_slow(slots, priority)?;
         }
-        Ok(OwnedPermit::new(self.clone(), slots))
+        Ok(OwnedPermit::new(self.share(), slots))
     }
 
     /// Waits for a slot.
@@ -491,7 +478,7 @@ impl Scheduler {
         let until = until.into();
         async move {
             let waited = self.take(slots, priority, until).await?;
-            Ok(OwnedPermit::after(self.clone(), slots, waited))
+            Ok(self.owned(slots, waited))
         }
     }
 
@@ -563,7 +550,7 @@ impl Scheduler {
         until: impl Into<Deadline>,
     ) -> Result<OwnedPermit, AcquireError> {
         let waited = self.block(slots, priority, until.into())?;
-        Ok(OwnedPermit::after(self.clone(), slots, waited))
+        Ok(self.owned(slots, waited))
     }
 
     /// Runs a future under a slot: `f` is called once the slot is there, its future driven to the end, the slot given
@@ -651,7 +638,7 @@ impl Scheduler {
         let attachment = self.attachment();
         match self.take_now(lane, 1) {
             Ok(true) => {
-                self.called_back(|| f(value), priority);
+                called_back(attachment, &self.trace, || f(value), priority);
                 return true;
             }
             // A concurrency of zero queues (X19).
@@ -663,29 +650,16 @@ impl Scheduler {
         }
         // The queue must not keep the member attached, or it would never end.
         let weak = Arc::downgrade(&self.handle);
-        let (bounds, max, trace) = (self.bounds, self.max, self.trace.pinned());
+        let trace = self.trace.pinned();
         let job: Job = Box::new(move || {
             let Some(handle) = weak.upgrade() else { return };
-            let scheduler = Scheduler::bounded(handle, bounds, max, trace);
-            scheduler.called_back(|| f(value), priority);
+            called_back(&handle.attachment, &trace, || f(value), priority);
         });
         let told = self.trace.teller(attachment).map(Teller::shared);
         if let Err(failure) = attachment.enqueue_job(self.wish(lane, 1), job, told) {
             self.tell_refusal(lane, 1, &failure);
         }
         false
-    }
-
-    /// Runs a callback whose slot is taken; a panic gives the slot back first.
-    fn called_back(&self, f: impl FnOnce(), priority: Priority) {
-        self.attachment().raw_held.add(1);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
-            let _ = self.release();
-            if let Some(teller) = self.trace.teller(self.attachment()) {
-                teller.panicked(Gate::Scheduler, priority, 1);
-            }
-            resume_unwind(panic);
-        }
     }
 
     /// Gives back a slot that [`Scheduler::acquire_with`] took, and starts who is next (C17). On whatever thread.
@@ -695,19 +669,7 @@ impl Scheduler {
     /// [`NothingHeld`], and nothing changed, if this member holds no such slot (X21). One release too many while others
     /// hold some gives back theirs: prefer permits (E5).
     pub fn release(&self) -> Result<(), NothingHeld> {
-        let held = &self.attachment().raw_held;
-        let mut seen = held.get();
-        loop {
-            let Some(left) = seen.checked_sub(1) else {
-                return Err(NothingHeld);
-            };
-            match held.replace(seen, left) {
-                Ok(_) => break,
-                Err(now) => seen = now,
-            }
-        }
-        self.give(1);
-        Ok(())
+        self.attachment().release()
     }
 
     /// The configured limit, of the segment and not of this handle (A13); `None` is unlimited (A12).
@@ -779,6 +741,18 @@ impl std::fmt::Debug for Scheduler {
         f.debug_struct("Scheduler")
             .field("concurrency", &self.concurrency())
             .finish_non_exhaustive()
+    }
+}
+
+/// Runs a callback whose slot is taken; a panic gives the slot back first.
+fn called_back(attachment: &Arc<Attachment>, trace: &Tracer, f: impl FnOnce(), priority: Priority) {
+    attachment.raw_held.add(1);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        let _ = attachment.release();
+        if let Some(teller) = trace.teller(attachment) {
+            teller.panicked(Gate::Scheduler, priority, 1);
+        }
+        resume_unwind(panic);
     }
 }
 

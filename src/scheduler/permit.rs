@@ -1,6 +1,6 @@
 //! Permits: slots held, given back on drop.
 
-use super::Scheduler;
+use super::{Scheduler, Share};
 use crate::sys::clock;
 use std::fmt;
 
@@ -97,7 +97,7 @@ macro_rules! permit {
             pub fn forget(mut self) {
                 if self.take_slots() != 0 {
                     // The member must not detach: that would give them back.
-                    std::mem::forget(Scheduler::clone(&self.scheduler));
+                    std::mem::forget(self.scheduler.share());
                 }
             }
 
@@ -149,7 +149,7 @@ permit! {
 
 permit! {
     /// Slots of a [`Scheduler`] that keep it alive: for tasks that outlive the borrow. Otherwise a [`Permit`].
-    OwnedPermit, Scheduler
+    OwnedPermit, Share
 }
 
 #[cfg(test)]

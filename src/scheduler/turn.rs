@@ -1,12 +1,13 @@
 //! A turn at the Scheduler: taking slots, giving them back, and who is next.
 
-use crate::error::AcquireError;
-use crate::layout::Gate;
+use super::Held;
+use crate::error::{AcquireError, NothingHeld};
+use crate::layout::{Gate, Record, SchedulerHot, Took};
 use crate::park::Post;
 use crate::park::queue::Queue;
 use crate::park::waiter::{Fate, Kind, Nudge, Waiter, Wish};
 use crate::protocol::ledger::{self, Refused, fits};
-use crate::protocol::line::{Doing, Mark, Seat};
+use crate::protocol::line::{Doing, Mark, Seat, State};
 use crate::protocol::scheduler::{Limits, Moment, PATIENCE_NS};
 use crate::protocol::turn::Outlook;
 use crate::segment::Scope;
@@ -77,6 +78,8 @@ impl Attachment {
     }
 
     /// After slots were given back or a limit was raised: pair `line-free`.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn advance_after_freeing(self: &Arc<Self>) {
         self.advance_drawn(self.draw());
     }
@@ -142,9 +145,74 @@ impl Attachment {
         }
     }
 
+    /// This thread's record among `records`, if it used this member last.
+    #[inline(always)]
+    pub(crate) fn hot_record<'a>(&self, records: &'a [Record]) -> Option<&'a Record> {
+        records.get(self.hot_index()? as usize)
+    }
+
+    /// Gives slots back, if that is the usual case: no call, no clock, one line of the segment and the thread's own record.
+    #[inline(always)]
+    pub(crate) fn give_fast(
+        self: &Arc<Self>,
+        hot: &SchedulerHot,
+        records: &[Record],
+        slots: u32,
+    ) -> bool {
+        let Some(record) = self.hot_record(records) else {
+            return false;
+        };
+        if slots == 0 || hot.summary.peek() | hot.hold_off.peek() != 0 {
+            return false;
+        }
+        if ledger::give(record, &hot.running, slots, || self.is_inert()) && hot.summary.get() != 0 {
+            self.advance_after_freeing(); // pair: line-free
+        }
+        true
+    }
+
+    /// Gives back what a permit holds and calls who is next. Never fails.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn give_held(self: &Arc<Self>, held: Held) {
+        let now = held.is_timed().then(clock::now);
+        if let Some(now) = now
+            && let Some(since) = held.since(now)
+            && !self.is_inert()
+        {
+            self.member().took(Took::Hold, now.saturating_sub(since));
+        }
+        self.give(held.slots());
+    }
+
+    /// Gives back a slot that a callback was started with.
+    pub(crate) fn release(self: &Arc<Self>) -> Result<(), NothingHeld> {
+        let held = &self.raw_held;
+        let mut seen = held.get();
+        loop {
+            let Some(left) = seen.checked_sub(1) else {
+                return Err(NothingHeld);
+            };
+            match held.replace(seen, left) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        self.give(1);
+        Ok(())
+    }
+
+    /// Gives slots back and calls who is next. Never fails.
+    pub(crate) fn give(self: &Arc<Self>, slots: u32) {
+        let views = &self.views;
+        if slots != 0 && !self.give_fast(&views.hot, &views.records, slots) {
+            self.give_slow(slots);
+        }
+    }
+
     /// Gives slots back, off the fast path.
     #[cold]
-    pub(crate) fn give_slow(self: &Arc<Self>, slots: u32) {
+    fn give_slow(self: &Arc<Self>, slots: u32) {
         if self.is_inert() {
             return;
         }
@@ -174,6 +242,13 @@ impl Attachment {
         if self.failure_at(Gate::Scheduler).is_some() {
             return false;
         }
+        if let Some(first) = self.next_of_ours_alone(&mut queue, slots) {
+            drop(queue);
+            Attachment::job_of(&first)
+                .into_iter()
+                .for_each(|job| self.run_job(job));
+            return true;
+        }
         let Some(lane) = self.next_after(slots, draw) else {
             return false;
         };
@@ -187,14 +262,7 @@ impl Attachment {
             return false;
         }
         first.decide(Fate::Granted);
-        let record = self.own();
-        record
-            .admitted
-            .put(record.admitted.peek().wrapping_add(u64::from(slots)));
-        record
-            .released
-            .put(record.released.peek().wrapping_add(u64::from(slots)));
-        drop(record);
+        ledger::pass_on(&self.own(), slots);
         let nudge = self.take_out(&mut queue, &first, true);
         self.member().held_since.put(clock::now());
         drop(queue);
@@ -208,6 +276,45 @@ impl Attachment {
             _ => self.ring(self.me, slot_post(lane)),
         }
         true
+    }
+
+    /// The short way, while callbacks of one lane of this member are all that waits: the next of them is taken out of the
+    /// queue, and the place stays as it stands for the one behind it. Its ticket is older than that one's arrival, but
+    /// there is nobody with whom it would be compared; who joins from here on comes after it either way.
+    fn next_of_ours_alone(self: &Arc<Self>, queue: &mut Queue, slots: u32) -> Option<Arc<Waiter>> {
+        let lanes = self.own_lanes();
+        let lane = lanes.trailing_zeros() as usize;
+        let line = self.views.line(Gate::Scheduler);
+        let hot = self.hot();
+        if lanes & (lanes - 1) != 0 || hot.hurry.get() != 0 || !line.is_alone(self.me, lane) {
+            return None;
+        }
+        let place = line.place(self.me, lane)?;
+        let (first, next) = queue.first_two(slot_post(lane))?;
+        let waits = |waiter: &Waiter| matches!(waiter.kind, Kind::Callback(_));
+        let seat = first.seat();
+        let room = Limits::read(hot).bound(lane, &seat, false);
+        let running = hot.running.get().wrapping_sub(slots as i32);
+        // Called already means that it is served in a moment.
+        let asleep = State(place.state.get()).doing() == Doing::Asleep;
+        let alike = Seat {
+            since: seat.since,
+            ..next.seat()
+        } == seat;
+        if !(waits(first) && waits(next) && alike && asleep)
+            || first.amount != slots
+            || !fits(running, slots, room)
+        {
+            return None;
+        }
+        place.since.poke(next.since);
+        let first = queue.take_first(slot_post(lane))?;
+        first.decide(Fate::Granted);
+        ledger::pass_on(&self.own(), slots);
+        let now = clock::now();
+        self.left_served(&first, now);
+        self.member().held_since.put(now);
+        Some(first)
     }
 
     /// Runs this member's callbacks whose turn came by a release of this thread that was no hand-over.

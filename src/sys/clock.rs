@@ -52,14 +52,18 @@ pub fn kernel_timespec(at: u64) -> Timespec {
     }
 }
 
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The identifier of this boot.
 ///
 /// # Errors
-/// Whatever reading `/proc/sys/kernel/random/boot_id` gives; `InvalidData` if it is no UUID.
+/// Whatever reading `/proc/sys/kernel/random/boot_id` gives, with that name; `InvalidData` if it is no UUID.
 pub fn boot_id() -> io::Result<[u8; 16]> {
     // One read: every attach comes by here.
     let mut text = [0; 64];
-    let length = fs::File::open("/proc/sys/kernel/random/boot_id")?.read(&mut text)?;
+    let length = fs::File::open(BOOT_ID)
+        .and_then(|mut file| file.read(&mut text))
+        .map_err(|error| io::Error::new(error.kind(), format!("{BOOT_ID}: {error}")))?;
     parse_uuid(&String::from_utf8_lossy(&text[..length]))
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the boot id is no UUID"))
 }

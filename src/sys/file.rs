@@ -54,7 +54,7 @@ impl From<Errno> for Refusal {
             Errno::NOENT => Self::Missing,
             Errno::LOOP => Self::Symlink,
             Errno::ISDIR | Errno::NXIO | Errno::NODEV => Self::NotRegular,
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => Self::Permission,
+            Errno::ACCESS | Errno::PERM => Self::Permission,
             other => Self::Io(other.into()),
         }
     }

@@ -51,7 +51,7 @@ impl From<io::Error> for Publish {
             Some(Errno::EXIST) => Self::Exists,
             Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::NoSpace,
             Some(Errno::NOENT | Errno::NOTDIR) => Self::MissingDirectory,
-            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Self::Permission,
+            Some(Errno::ACCESS | Errno::PERM) => Self::Permission,
             _ => Self::Io(error),
         }
     }

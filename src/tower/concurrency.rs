@@ -163,7 +163,7 @@ impl Claim for Claimed {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<OwnedPermit, AcquireError>> {
         ready!(Pin::new(&mut self.wait).poll(context))?;
         let waited = self.wait.has_waited();
-        Poll::Ready(Ok(OwnedPermit::after(self.scheduler.clone(), 1, waited)))
+        Poll::Ready(Ok(self.scheduler.owned(1, waited)))
     }
 }
 

@@ -154,8 +154,8 @@ impl Attachment {
         })
     }
 
-    /// Joins the member's queue, and the line if it is the first of its post, or has a place of its own.
-    pub(crate) fn enqueue(&self, waiter: &Arc<Waiter>) -> Result<(), AcquireError> {
+    /// Joins the member's queue, and the line if it is the first of its post, or has a place of its own: whether it is.
+    pub(crate) fn enqueue(&self, waiter: &Arc<Waiter>) -> Result<bool, AcquireError> {
         if let Some(failure) = self.wait_failure(waiter) {
             return Err(failure);
         }
@@ -179,7 +179,7 @@ impl Attachment {
         }
         drop(queue);
         waiter.tell(Step::Queued);
-        Ok(())
+        Ok(first)
     }
 
     /// Puts a waiter of this member at the end of its post that runs `job` when its turn comes, on whatever thread, and
@@ -193,7 +193,10 @@ impl Attachment {
         self.ensure_helper()?;
         let kind = Kind::Callback(Mutex::new(Some(job)));
         let waiter = Arc::new(Waiter::new(kind, wish, clock::now(), None).told_to(told));
-        self.enqueue(&waiter)?;
+        // Who is not first is seen to by who makes it so.
+        if !self.enqueue(&waiter)? {
+            return Ok(());
+        }
         let mut queue = self.queue.lock();
         let first = queue.is_first(&waiter);
         let got = match first.then(|| self.attempt(&mut queue, &waiter)) {
@@ -239,17 +242,9 @@ impl Attachment {
         if !queue.remove(waiter) {
             return Nudge::Nobody;
         }
-        let which = match served {
-            true => Count::Completed,
-            false => Count::Cancelled,
-        };
-        self.count(waiter.post, which);
-        if served {
-            let now = clock::now();
-            let gate = waiter.post.gate;
-            self.views.pressure(gate).progress(now);
-            self.member()
-                .took(gate.into(), now.saturating_sub(waiter.since));
+        match served {
+            true => self.left_served(waiter, clock::now()),
+            false => self.count(waiter.post, Count::Cancelled),
         }
         self.give_up_spot(waiter);
         if was_first {
@@ -257,6 +252,15 @@ impl Attachment {
         } else {
             Nudge::Nobody
         }
+    }
+
+    /// Counts a waiter that left the queue with what it wanted. Under the queue's lock.
+    pub(crate) fn left_served(&self, waiter: &Waiter, now: u64) {
+        let gate = waiter.post.gate;
+        self.count(waiter.post, Count::Completed);
+        self.views.pressure(gate).progress(now);
+        self.member()
+            .took(gate.into(), now.saturating_sub(waiter.since));
     }
 
     /// Gives up the place of a waiter that has one of its own.

@@ -123,6 +123,55 @@ fn released_by_another_member() {
     until("all came back", || b.stats().shared.unwrap().running == 0);
 }
 
+/// Callbacks that wait alone are passed the slot in a short way; who joins meanwhile waits for one or two of them, not for
+/// all, and their waits and holds are counted as others'.
+#[test]
+fn who_joins_callbacks_that_wait_alone() {
+    const MANY: usize = 20;
+    let shared = Shared::new(1);
+    let (first, other) = (shared.member(), shared.member());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    assert!(first.acquire_with(drop, NORMAL, ()));
+    let (ended, end) = mpsc::channel();
+    for n in 0..MANY {
+        let (order, own, other) = (order.clone(), first.clone(), other.clone());
+        let ended = ended.clone();
+        let callback = move |n: usize| {
+            order.lock().unwrap().push(n);
+            if n == 5 {
+                let (order, late) = (order.clone(), other.clone());
+                let callback = move |n: usize| {
+                    order.lock().unwrap().push(n);
+                    late.release().unwrap();
+                };
+                assert!(!other.acquire_with(callback, NORMAL, 1_000));
+            }
+            own.release().unwrap();
+            ended.send(()).unwrap();
+        };
+        assert!(!first.acquire_with(callback, NORMAL, n));
+    }
+    first.release().unwrap();
+    (0..MANY).for_each(|_| end.recv_timeout(FOREVER).unwrap());
+    let order = order.lock().unwrap();
+    let own: Vec<_> = order.iter().copied().filter(|n| *n < MANY).collect();
+    assert_eq!(own, (0..MANY).collect::<Vec<_>>());
+    let at = order.iter().position(|n| *n == 1_000).unwrap();
+    assert!((6..=8).contains(&at), "{order:?}");
+    until("all came back", || {
+        first.stats().shared.unwrap().running == 0
+    });
+    let seen = shmsched::Observer::open(&shared.location)
+        .unwrap()
+        .snapshot();
+    let seen = seen.unwrap().scheduler.unwrap();
+    assert_eq!((seen.running, seen.waiters), (0, 0));
+    assert_eq!(seen.completed, MANY as u64 + 1);
+    assert_eq!(seen.waits.count(), MANY as u64 + 1);
+    assert_eq!(seen.admitted, seen.released);
+    assert_eq!(seen.admitted, MANY as u64 + 2);
+}
+
 /// A callback that blocks its thread does not keep the member's tasks from being woken.
 #[test]
 fn a_blocking_callback_holds_up_no_task() {

@@ -8,6 +8,7 @@ use shmsched::{
     AcquireError, Changes, CreateError, Deadline, Limiter, Location, Priority, QueueFull,
     Scheduler, Segment, SetError, Settings, StartError,
 };
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -517,4 +518,29 @@ fn case_56_one_limit_however_the_work_is_spread() {
         let ratio = total / totals[0];
         assert!((0.95..=1.05).contains(&ratio), "{totals:?}");
     }
+}
+
+/// Fifty come at once for ten tokens: nobody gets on without tokens of his own, and who gives up takes none.
+#[test]
+fn case_45_each_that_gets_on_has_paid() {
+    let limiter = limiter(20);
+    let together = Barrier::new(50);
+    let start = drain_to(&limiter, 10);
+    let got_on = AtomicI64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..50 {
+            scope.spawn(|| {
+                together.wait();
+                let soon = Duration::from_millis(300);
+                match limiter.blocking_acquire_until(1, NORMAL, soon) {
+                    Ok(()) => drop(got_on.fetch_add(1, Ordering::SeqCst)),
+                    Err(error) => assert_eq!(error, AcquireError::TimedOut),
+                }
+            });
+        }
+    });
+    let got_on = got_on.load(Ordering::SeqCst);
+    assert!((10..50).contains(&got_on), "{got_on}");
+    conserved(20, start, got_on, read(&limiter));
+    assert_eq!(limiter.stats().forced, 0);
 }

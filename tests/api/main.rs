@@ -3,7 +3,6 @@
 mod admission;
 mod basics;
 mod callbacks;
-mod conformance;
 mod construction;
 mod errors;
 mod futures;
@@ -31,5 +30,3 @@ mod streams;
 mod support;
 mod threads;
 mod trace;
-#[cfg(feature = "tracing")]
-mod trace_events;

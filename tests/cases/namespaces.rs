@@ -281,3 +281,40 @@ fn case_20_two_clocks_share_a_segment() {
     holder.wait().is(0);
     comes_to_rest(&segment, 1);
 }
+
+/// What a service manager may take away is named: writing, and the boot id.
+#[test]
+fn a_read_only_mount_and_a_proc_without_the_boot_id_are_named() {
+    let Some(wrapper) = unshare(&["--mount"]) else {
+        skipped!("unshare --mount is not permitted");
+    };
+    let scene = Scene::new();
+    let segment = create(&scene, &["--concurrency", "1"]);
+    let directory = segment.parent().expect("it has one");
+    let told = |story: &str| {
+        let mut command = std::process::Command::new(wrapper[0]);
+        command.args(&wrapper[1..]).args(["sh", "-c", story]);
+        command.env("B", PROGRAM).env("S", &segment);
+        let output = command.env("D", directory).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), text)
+    };
+    let (code, text) = told(
+        "mount --bind \"$D\" \"$D\" && mount -o remount,ro,bind \"$D\" || exit 125
+         \"$B\" run \"$S\" -- true",
+    );
+    if code == Some(125) {
+        skipped!("mounting is not permitted");
+    }
+    assert_eq!(code, Some(77), "{text}");
+    assert!(text.contains("Read-only file system"), "{text}");
+    let (code, text) = told(
+        "mount -t proc -o subset=pid proc /proc || exit 125
+         \"$B\" run \"$S\" -- true",
+    );
+    if code == Some(125) {
+        skipped!("mounting /proc is not permitted");
+    }
+    assert_eq!(code, Some(74), "{text}");
+    assert!(text.contains("/proc/sys/kernel/random/boot_id"), "{text}");
+}

@@ -1,18 +1,22 @@
 //! Exit codes, errors in one line, help, and the demo.
 
-use crate::stage::{Elsewhere, HOLD, Job, NOBODY, Stage, ended, os, shmsched, with_unit};
+use crate::stage::{
+    AS_NOBODY, Elsewhere, HOLD, Job, NOBODY, Stage, command, ended, os, shmsched, under, with_unit,
+};
 use crate::support::{LONG, Scene, figure, peak, skipped, within};
 use rustix::process::{Pid, geteuid, test_kill_process_group};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-const VERBS: [&str; 14] = [
+const VERBS: [&str; 16] = [
     "create",
     "list",
     "inspect",
+    "top",
     "set",
     "run",
     "wait",
@@ -24,6 +28,7 @@ const VERBS: [&str; 14] = [
     "rm",
     "demo",
     "completions",
+    "man",
 ];
 
 #[test]
@@ -100,6 +105,50 @@ fn case_36_what_cannot_be_run_is_126_and_what_is_not_there_127() {
     let bare = place("bare", "exit 7\n", 0o755);
     stage.call("run", &["--", &bare]).is(7);
     stage.quiet(1);
+}
+
+/// What the system refuses on the way to the command, a descriptor or a process, costs no slot.
+#[test]
+fn case_44_a_command_that_cannot_start_gives_its_slot_back() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    let mut refused = 0;
+    for descriptors in 3..=20 {
+        let script = format!("ulimit -n {descriptors}; exec \"$@\"");
+        let run = stage.command("run", &["--", "true"]);
+        let ended = ended(&mut under(&["sh", "-c", &script, "sh"], &run));
+        // With three not even the libraries of the program can be opened, which is not its to say.
+        let by_the_loader = ended.code() == 127 && !ended.err.starts_with("shmsched: ");
+        if ended.code() != 0 && !by_the_loader {
+            assert!((65..=126).contains(&ended.code()), "{ended:?}");
+            ended.one_line();
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "no limit was hit");
+    stage.quiet(1);
+
+    if !geteuid().is_root() {
+        skipped!("needs root, for a user without a right to another process");
+    }
+    let Some(elsewhere) = Elsewhere::new() else {
+        skipped!("setpriv --reuid {NOBODY} does not work");
+    };
+    let path = elsewhere.path("S").to_string_lossy().into_owned();
+    let create = ["create", &path, "--concurrency", "1", "--mode", "666"];
+    ended(&mut shmsched(&create)).is(0);
+    let mut run = command(&elsewhere.program);
+    run.args(["run", &path, "--", "true"]);
+    let none = "prlimit --pid $$ --nproc=0:0 || exit 99; exec \"$@\"";
+    let as_nobody = [&AS_NOBODY[..5], &["sh", "-c", none, "sh"]].concat();
+    for _ in 0..20 {
+        let ended = ended(&mut under(&as_nobody, &run));
+        if ended.code() == 99 {
+            skipped!("prlimit does not work");
+        }
+        assert!((65..=126).contains(&ended.code()), "{ended:?}");
+        ended.one_line();
+    }
+    ended(&mut shmsched(&["run", &path, "--no-wait", "--", "true"])).is(0);
 }
 
 /// Each answer that is ours has its own code, and its line names the segment.
@@ -375,6 +424,7 @@ fn usage_errors_are_one_line_and_64() {
         &["list", s],
         &["completions"],
         &["completions", "cobol"],
+        &["man", "1", "shmsched"],
         &["demo", "--fast"],
     ];
     for arguments in wrong {
@@ -455,6 +505,68 @@ fn completions_of_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let text = ended(&mut shmsched(&["completions", shell])).is(0).text();
         assert!(VERBS.iter().all(|verb| text.contains(verb)), "{shell}");
+    }
+}
+
+#[test]
+fn man_writes_a_page_for_each_command() {
+    let scene = Scene::alone();
+    // With what is missing on the way there.
+    let directory = scene.path("share/man1");
+    ended(&mut shmsched(&["man", directory.to_str().expect("UTF-8")])).is(0);
+    let mut written: Vec<_> = fs::read_dir(&directory)
+        .expect("made")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    let mut expected: Vec<_> = VERBS
+        .iter()
+        .map(|verb| OsString::from(format!("shmsched-{verb}.1")))
+        .chain(["shmsched.1".into()])
+        .collect();
+    written.sort();
+    expected.sort();
+    assert_eq!(written, expected);
+
+    let printed = ended(&mut shmsched(&["man"])).is(0).text();
+    let main = fs::read_to_string(directory.join("shmsched.1")).expect("written");
+    assert_eq!(printed, main);
+
+    let file = scene.path("file");
+    fs::write(&file, "").expect("written");
+    let refused = ended(&mut shmsched(&["man", file.to_str().expect("UTF-8")]));
+    assert_eq!(refused.code(), 74);
+    refused.one_line();
+}
+
+/// groff finds no fault in a page, and a reader finds the sections.
+#[test]
+fn the_manual_pages_render() {
+    if Command::new("groff").arg("--version").output().is_err() {
+        skipped!("needs groff");
+    }
+    let scene = Scene::alone();
+    let directory = scene.path("man1");
+    ended(&mut shmsched(&["man", directory.to_str().expect("UTF-8")])).is(0);
+    for entry in fs::read_dir(&directory).expect("made") {
+        let page = entry.expect("an entry").path();
+        let rendered = Command::new("groff")
+            .args(["-man", "-Tascii", "-ww", "-P-c", "-P-b", "-P-u"])
+            .arg(&page)
+            .output()
+            .expect("groff runs");
+        let text = String::from_utf8_lossy(&rendered.stdout);
+        let faults = String::from_utf8_lossy(&rendered.stderr);
+        assert!(
+            rendered.status.success() && faults.is_empty(),
+            "{page:?}: {faults}"
+        );
+        for section in ["NAME", "SYNOPSIS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
+            assert!(
+                text.lines().any(|line| line == section),
+                "{page:?}: {section}\n{text}"
+            );
+        }
+        assert!(text.contains("  shmsched"), "{page:?}: {text}");
     }
 }
 

@@ -154,6 +154,17 @@ fn case_44_failing_work_gives_its_slot_back() {
             .is_err()
     };
     assert_eq!(scheduler.run_blocking(spawns, NORMAL), Ok(true));
+    // More than the system takes as one argument.
+    let too_long = || {
+        let spawned = std::process::Command::new("true")
+            .arg("x".repeat(200_000))
+            .spawn();
+        spawned.unwrap_err().raw_os_error()
+    };
+    assert_eq!(
+        scheduler.run_blocking(too_long, NORMAL),
+        Ok(Some(libc::E2BIG))
+    );
     assert_eq!(scheduler.available_permits(), 2);
     quiet(&location, 2);
 }

@@ -7,6 +7,7 @@ mod doctor;
 mod evict;
 mod inspect;
 mod list;
+mod man;
 mod metrics;
 mod pipe;
 mod pressure;
@@ -39,6 +40,7 @@ pub fn dispatch(cli: Cli) -> Outcome {
         Verb::Rm(arguments) => rm::rm(&arguments),
         Verb::Demo => demo::demo(),
         Verb::Completions(arguments) => completions::completions(&arguments),
+        Verb::Man(arguments) => man::man(&arguments),
         Verb::DemoWorker(segment) => demo::worker(&segment),
     }
 }

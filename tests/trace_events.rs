@@ -1,4 +1,13 @@
-//! The feature `tracing`: documents as events.
+//! The feature `tracing`: documents as events. A binary of its own, so that one feature more is no second build of all
+//! the others: `cargo test --no-default-features --features tracing --test trace_events`.
+#![cfg(feature = "tracing")]
+
+#[path = "api/limiter_support.rs"]
+#[allow(dead_code)]
+mod limiter_support;
+#[path = "api/support.rs"]
+#[allow(dead_code)]
+mod support;
 
 use crate::limiter_support::limiter;
 use crate::support::{NORMAL, Task, local, until};
