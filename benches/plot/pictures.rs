@@ -56,7 +56,14 @@ fn contention(found: &Found) -> Answer<String> {
     let cores = found.machine["cores"].as_f64().unwrap_or(1.0);
     let processes = each(&rows, |scene| scene.processes);
     let tasks = each(&rows, |scene| scene.task_us);
-    let y = Axis::log(rows.iter().filter_map(|row| rate(row.1)));
+    let most = |budget: u64, task: u64| match task {
+        0 => None,
+        us => Some(cores.min(budget as f64) * 1e6 / us as f64),
+    };
+    let limits = rows
+        .iter()
+        .filter_map(|row| most(row.0.budget, row.0.task_us));
+    let y = Axis::log(rows.iter().filter_map(|row| rate(row.1)).chain(limits));
     // The number of processes goes in powers of two.
     let place = |processes: u64| (processes.max(1) as f64).log2();
     let marks: Vec<_> = processes
@@ -89,11 +96,8 @@ fn contention(found: &Found) -> Answer<String> {
                 let values: Vec<_> = mine
                     .filter_map(|row| Some((place(row.0.processes), rate(row.1)?)))
                     .collect();
-                if *task > 0 {
-                    let most = cores.min(budget as f64) * 1e6 / *task as f64;
-                    if (y.from..=y.to).contains(&most) {
-                        panel.limit(ends, most, colour)?;
-                    }
+                if let Some(most) = most(budget, *task) {
+                    panel.limit(ends, most, colour)?;
                 }
                 panel.curve(&values, colour)?;
                 if let Some((_, rate)) = values.last() {
@@ -105,7 +109,7 @@ fn contention(found: &Found) -> Answer<String> {
             }
             panel.names(names)?;
         }
-        let note = "dashed, in the colour of its tasks: more than that the slots and the processors do not allow; powers of ten upwards";
+        let note = "dashed, in the colour of its tasks: what slots and processors allow at most; powers of ten upwards";
         sheet.text(note, (90, 398), LEFT, 12, SOFT)
     })
 }

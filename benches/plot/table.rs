@@ -61,13 +61,37 @@ pub fn machine(found: &Found) -> String {
         or(&machine["load_before"]),
     );
     if size != "full" {
-        told.push_str("\n**Few rounds only, and 2 and 8 processes: it stands here until a full run replaces it.**\n");
+        told.push_str("\n**Few rounds, of 2 and 8 processes: it stands here until a full run replaces it.**\n");
     }
     let busy: f64 = text(&machine["load_before"]).parse().unwrap_or(0.0);
     if busy > 0.5 {
         told.push_str(
             "\n**The machine was busy with other things; distrust what is slow here.**\n",
         );
+    }
+    wrapped(&told)
+}
+
+/// In lines of 120 at most.
+fn wrapped(text: &str) -> String {
+    let mut told = String::new();
+    for line in text.lines() {
+        let mut width = 0;
+        for word in line.split(' ') {
+            let room = width + 1 + word.len() <= 120;
+            told.push_str(match (width, room) {
+                (0, _) => "",
+                (_, true) => " ",
+                (_, false) => "\n",
+            });
+            width = if width > 0 && room {
+                width + 1 + word.len()
+            } else {
+                word.len()
+            };
+            told.push_str(word);
+        }
+        told.push('\n');
     }
     told
 }
@@ -173,7 +197,7 @@ pub fn rows(found: &Found) -> String {
 pub fn contention(found: &Found) -> String {
     let (throughput, fairness) = (found.contended("throughput"), found.contended("fairness"));
     let mut told = String::from(
-        "| slots | task | processes | tasks a second | time per task / that of 2 processes | goal | Jain's index | goal |\n\
+        "| slots | task | processes | tasks a second | time a task / that of 2 | goal | Jain's index | goal |\n\
          |--:|--:|--:|--:|--:|---|--:|---|\n",
     );
     let verdict = |row: &Value, least: bool| match (row["goal"].as_f64(), row["met"].as_bool()) {
