@@ -121,7 +121,11 @@ fn digits(value: f64) -> String {
 fn ratio(value: &Value) -> String {
     match value.as_f64() {
         None => String::new(),
-        Some(small) if small < 0.1 => format!("{small:.3}"),
+        // Two digits that say something, at least.
+        Some(small) if small < 0.1 => {
+            let zeros = -small.max(1e-9).log10().floor() as usize;
+            format!("{small:.0$}", (zeros + 1).max(3))
+        }
         Some(value) => digits(value),
     }
 }
@@ -135,6 +139,11 @@ fn goal(row: &Value) -> String {
         Some(false) => format!("{goal}, **missed**"),
         None => goal.to_string(),
     }
+}
+
+/// As it may stand in a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
 }
 
 fn is_contended(row: &Value) -> bool {
@@ -182,7 +191,7 @@ pub fn rows(found: &Found) -> String {
         };
         let is = match text(&row["skipped"]) {
             "" => ratio(&row["ratio"]),
-            reason => format!("skipped: {}", reason.replace('|', "\\|")),
+            reason => format!("skipped: {}", cell(reason)),
         };
         let goal = goal(row);
         let _ = writeln!(
@@ -216,7 +225,7 @@ pub fn contention(found: &Found) -> String {
         let rate = rate.map_or(String::new(), |rate| grouped(rate as u64));
         let jain = match (fair["jain"].as_f64(), text(&fair["skipped"])) {
             (Some(jain), _) => format!("{jain:.3}"),
-            (None, reason) => format!("skipped: {reason}"),
+            (None, reason) => format!("skipped: {}", cell(reason)),
         };
         let _ = writeln!(
             told,
