@@ -25,6 +25,8 @@ const FAR: u32 = 256;
 const LONG_DOZE_NS: u64 = 20_000_000_000;
 /// How long the very first in the Scheduler's line waits awake before it sleeps.
 const LINGER_NS: u64 = 10_000;
+/// How often it reads the bell meanwhile before it lets others have the processor.
+const SPINS: u32 = 16;
 /// How often a waiter asks whether the file still has a name, in watches of the Scheduler.
 const GONE_EVERY: u32 = 8;
 
@@ -68,11 +70,12 @@ impl Attachment {
     }
 
     /// The very first in line stays awake for some microseconds: where slots are held as briefly as that, going to sleep
-    /// and being woken would take longer than the wait. `true`: the bell rang.
+    /// and being woken would take longer than the wait. It lets others have the processor meanwhile, since the holder may
+    /// wait for this very one. `true`: the bell rang.
     fn linger(&self, heard: u32, now: u64) -> bool {
         let bell = &self.member().bell;
         loop {
-            for _ in 0..16 {
+            for _ in 0..SPINS {
                 if bell.peek() != heard {
                     return true;
                 }
@@ -81,6 +84,7 @@ impl Attachment {
             if clock::now().saturating_sub(now) >= LINGER_NS {
                 return false;
             }
+            thread::yield_now();
         }
     }
 
