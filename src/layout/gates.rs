@@ -28,6 +28,8 @@ shared_record! {
         pub flags: U32,
         /// Resolved targets, lowest priority first; -1 is unlimited.
         pub targets: [I32; LANES],
+        /// The place called last: member << 3 | priority index + 1; 0 is none. A hint where to look first, nothing more.
+        pub called: U32,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The Scheduler's decisions: who may be in, and whose turn it is. Pure functions of what was read.
 
-use super::line::{Entry, Line, Mark, Seat};
+use super::line::{Doing, Entry, Line, Mark, Seat};
 use super::turn::{self, NEVER, Outlook, Plan, Roll, Why};
 use crate::layout::{LANES, SchedulerHot};
 
@@ -195,6 +195,27 @@ pub struct Moment<'a> {
 }
 
 impl Gate<'_> {
+    /// Whether all the room there is belongs to one who was called and is on its way: then a plan would call nobody. For
+    /// a releaser who has subtracted from RUNNING, on the same side of the pair `line-free` as the plan: what it reads of
+    /// the place, the plan would have read. With many who wait that is a fraction of reading the line.
+    ///
+    /// `false` where somebody may be silent: passing over him is a plan's affair.
+    pub fn is_spoken_for(&self, ms: u32) -> bool {
+        let hint = self.hot.called.get();
+        let Some(lane) = (hint & 7).checked_sub(1) else {
+            return false;
+        };
+        let Some(entry) = self.line.read(hint >> 3, lane as usize) else {
+            return false;
+        };
+        let limit = i64::from(Limits::read(self.hot).concurrency.min(i32::MAX as u32));
+        let running = i64::from(self.hot.running.get().max(0)); // pair: line-free
+        let called = entry.state.doing() == Doing::Called || super::mutant("spoken-asleep");
+        called
+            && turn::silent_for(&entry, ms) < turn::NEXT_GRACE_MS
+            && running + i64::from(entry.seat.amount) >= limit
+    }
+
     /// Looks who is next and calls as many as now fit, see [`turn::advance`]. With a draw, room came free; else a waiter
     /// looks, or somebody left.
     pub fn advance(
@@ -218,10 +239,15 @@ impl Gate<'_> {
                 ms,
             };
             let draw = moment.draw.as_mut();
-            plan(
+            let plan = plan(
                 view,
                 draw.map(|draw| &mut **draw as &mut dyn FnMut() -> u32),
-            )
+            );
+            if let Some((at, _)) = plan.calls.last() {
+                let Entry { member, lane, .. } = entries[*at];
+                self.hot.called.poke(member << 3 | (lane as u32 + 1));
+            }
+            plan
         };
         let can_ever_fit = |amount: u32| Limits::read(self.hot).can_ever_fit(amount);
         turn::advance(

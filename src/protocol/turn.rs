@@ -73,7 +73,7 @@ impl Roll {
 }
 
 /// How long ago a place was called, in ms. A stamp ahead of now (another CPU's coarse clock) has just been written.
-fn silent_for(entry: &Entry, ms: u32) -> u32 {
+pub fn silent_for(entry: &Entry, ms: u32) -> u32 {
     let silent = ms.wrapping_sub(entry.state.ms());
     if silent < u32::MAX / 2 { silent } else { 0 }
 }

@@ -85,6 +85,13 @@ impl Attachment {
     }
 
     fn advance_drawn(self: &Arc<Self>, draw: u32) {
+        if self
+            .views
+            .scheduler()
+            .is_spoken_for(clock::coarse_ms() as u32)
+        {
+            return;
+        }
         self.views.pressure(Gate::Scheduler).progress(clock::now());
         let outlook = self.advance_slots(None, Some(draw));
         // Who was called and keeps silent may be dead; asked once in 10 ms at most.

@@ -75,6 +75,34 @@ fn two_waiters() {
     });
 }
 
+/// Two slots come free one after the other. The second releaser may find the first waiter on its way and leave the rest
+/// to him, who may be in by then.
+#[test]
+fn two_come_free() {
+    explore("two_come_free", || {
+        let world = Arc::new(World::with_line(2, 3, 2));
+        assert!(world.take(2, 2));
+        for member in [0, 1] {
+            world.join(member, 1);
+            assert!(!world.attempt(member, 1, 0));
+        }
+        let waiters = [0, 1].map(|member| {
+            thread(&world, move |world| {
+                world.wait_and_leave(member, 1, 0);
+            })
+        });
+        world.give(2, 1);
+        world.give(2, 1);
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+        for member in [0, 1] {
+            world.give(member, 1);
+        }
+        settle(&world);
+    });
+}
+
 /// The first in line gives up, perhaps just as it is called; the second is served.
 #[test]
 fn cancel_against_call() {

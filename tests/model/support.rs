@@ -182,7 +182,13 @@ impl World {
     pub fn give(&self, record: usize, k: u32) {
         self.held.fetch_sub(k as i32, Ordering::Relaxed);
         ledger::give(&self.records[record], &self.hot.running, k, || false);
-        self.advance(None, 0);
+        let gate = Gate {
+            hot: &self.hot,
+            line: self.line(),
+        };
+        if self.bells.is_empty() || !gate.is_spoken_for(0) {
+            self.advance(None, 0);
+        }
     }
 
     // Looking for the dead, as `segment::look` does.
