@@ -9,7 +9,9 @@ use shmsched::{Gate, MemberInfo, MemberState, PlaceState, Priority, Snapshot, Wa
 
 use super::json::{self, Listed};
 use super::style::Style;
-use super::{counted, fitted, limit, literal, percent, short, shortened, shortened_within};
+use super::{
+    counted, escaped, fitted, limit, literal, percent, short, shortened, shortened_within,
+};
 use super::{span, time, width};
 
 /// The longest command shown.
@@ -129,7 +131,7 @@ pub fn list(segments: &[Listed], style: Style) -> String {
             or_dash(segment.waiters),
             or_dash(segment.pressure().map(percent)),
             or_dash(segment.members),
-            segment.error.as_deref().map(literal).unwrap_or_default(),
+            segment.error.as_deref().map(escaped).unwrap_or_default(),
         ]);
     }
     // What is wrong with a segment stands behind everything, as long as it is.
