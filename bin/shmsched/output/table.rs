@@ -233,7 +233,7 @@ members   2 of 1024, 3 of 4096 records
 running   2 of 2
   waiting 1, the first for 1.5s, normal 1
   pressure some 12.34 %, full 0.50 % (avg10)
-  waits   p50 ~724us, p99 ~4.0s, longest 4.0s, 4 in all
+  waits   4, p50 ~724us, p99 ~4.0s, longest 4.0s
   holds   none yet
   targets lowest 1, all others 2
   so far  admitted 9007199254740993, released 40, reclaimed 3

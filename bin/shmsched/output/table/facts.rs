@@ -213,14 +213,14 @@ fn pressure(pressure: &Pressure) -> String {
     format!("some {some}, full {full} (avg10)")
 }
 
-/// How long it took half of them, nearly all (two estimates), and the one that took longest.
+/// How many, how long it took half of them, nearly all (two estimates), and the one that took longest.
 fn durations(durations: &Durations) -> String {
     let quantile = |share| durations.estimate_us(share).map(fine_time);
     match (quantile(0.5), quantile(0.99)) {
         (Some(half), Some(most)) => format!(
-            "p50 ~{half}, p99 ~{most}, longest {}, {} in all",
-            fine_time(durations.longest_us),
-            durations.count()
+            "{}, p50 ~{half}, p99 ~{most}, longest {}",
+            durations.count(),
+            fine_time(durations.longest_us)
         ),
         _ => "none yet".into(),
     }
@@ -244,6 +244,9 @@ impl Waits {
             lost,
             queued,
         } = self;
+        if *deferred == 0 {
+            return "0".into();
+        }
         format!(
             "{deferred} = completed {completed} + cancelled {cancelled} + lost {lost} + queued {queued}"
         )
