@@ -89,6 +89,28 @@ fn one_document(bytes: &[u8]) -> Value {
 }
 
 #[test]
+fn every_key_is_documented() {
+    let documented = include_str!("../../docs/json.md");
+    for golden in [
+        include_str!("shapes/inspect.txt"),
+        include_str!("shapes/list.txt"),
+        include_str!("shapes/doctor.txt"),
+    ] {
+        let lines = golden
+            .lines()
+            .filter(|line| !line.contains(".queued.") && !line.contains(".targets."));
+        let paths = lines.filter_map(|line| line.split(' ').next());
+        let keys = paths.filter_map(|path| path.rsplit('.').next());
+        for key in keys
+            .map(|key| key.trim_end_matches("[]"))
+            .filter(|key| !key.is_empty())
+        {
+            assert!(documented.contains(&format!("\"{key}\"")), "{key}");
+        }
+    }
+}
+
+#[test]
 fn case_57_the_shape_of_inspect() {
     let mut shape = Shape::default();
     let idle = Stage::new(&["--concurrency", "unlimited"]);
