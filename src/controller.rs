@@ -133,12 +133,13 @@ impl Controller {
         self.sampled = now;
     }
 
-    /// The share of the last ten seconds or so in which somebody was delayed, 0 to 1.
+    /// The share of the time in which somebody was delayed, 0 to 1: an average over ten seconds that decays, so that what
+    /// is longer ago counts less, and nothing is ever quite forgotten.
     pub fn some(&self) -> f64 {
         self.some
     }
 
-    /// The part of it in which nothing got on.
+    /// The share in which nothing got on, too: the same kind of average.
     pub fn full(&self) -> f64 {
         self.full
     }

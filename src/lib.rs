@@ -60,6 +60,8 @@ mod deadline;
 #[cfg(not(shmsched_loom))]
 mod error;
 #[cfg(not(shmsched_loom))]
+mod escape;
+#[cfg(not(shmsched_loom))]
 mod limiter;
 #[cfg(not(shmsched_loom))]
 mod location;
@@ -174,6 +176,11 @@ pub mod model {
         pub use crate::words::*;
     }
 }
+
+/// For the command, which shows the same text in the same way.
+#[cfg(all(feature = "cli", not(shmsched_loom)))]
+#[doc(hidden)]
+pub use self::escape::{escaped, hides};
 
 /// For the crash tests (`tests/crash`).
 #[cfg(all(feature = "crash-hook", not(shmsched_loom)))]

@@ -13,6 +13,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{geteuid, getuid};
 use thiserror::Error;
 
+use crate::escape::escaped;
+
 /// Where the kernel's POSIX shared memory objects are files.
 const SHM_DIRECTORY: &str = "/dev/shm";
 /// The longest name in bytes; leaves room in a file name for what a temporary one adds.
@@ -161,7 +163,8 @@ impl Location {
     }
 }
 
-/// The location as in [`Location::name`], with control characters escaped, so that it fits in one line of a message.
+/// The location as in [`Location::name`], with control characters and invisible ones escaped, so that it fits in one line
+/// of a message.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&escaped(&self.name()))
@@ -227,17 +230,6 @@ fn variable(name: &str) -> Option<OsString> {
 
 fn default_directory() -> PathBuf {
     Path::new(SHM_DIRECTORY).join(format!("shmsched-{}", geteuid().as_raw()))
-}
-
-fn escaped(text: &str) -> String {
-    let escape = |c: char| {
-        if c.is_control() {
-            c.escape_default().collect()
-        } else {
-            String::from(c)
-        }
-    };
-    text.chars().map(escape).collect()
 }
 
 fn check_name(name: &OsStr) -> Result<(), LocationError> {

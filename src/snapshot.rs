@@ -48,17 +48,19 @@ pub struct SegmentInfo {
 pub struct Pressure {
     /// Somebody alive waited.
     pub some: Stalled,
-    /// The part of that in which nothing had been released or spent for 200 ms.
+    /// The part of that in which nothing had been released or spent for 200 ms: so the first 200 ms of every stall are not
+    /// in it.
     pub full: Stalled,
 }
 
 /// A share of the wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalled {
-    /// Exponentially weighted averages over 10, 60 and 300 seconds, in hundredths of a percent: 0..=10000.
+    /// Averages that decay exponentially over 10, 60 and 300 seconds, in hundredths of a percent: 0..=10000. After a stall
+    /// of 10 seconds the first is at 63 %, 10 seconds later at 23 %. What is running is in them.
     pub averages: [u16; 3],
-    /// Microseconds in all, since the segment was made or reset, but for the last second or so of what is running. Never
-    /// goes back, also over deaths.
+    /// Microseconds in all, since the segment was made or reset, but for the last second or so of what is running: then it
+    /// lags behind the averages. Never goes back, also over deaths.
     pub total_us: u64,
 }
 
@@ -81,21 +83,61 @@ impl Durations {
             .fold(0, |sum, count| sum.wrapping_add(*count))
     }
 
-    /// The duration, in microseconds, that this share (0 to 1) of them did not exceed: the upper end of the bucket where
-    /// that is, at most the longest. `None` if there are none.
+    /// The duration, in microseconds, that this share (0 to 1) of them did not exceed, for sure: the upper end of the
+    /// bucket where that is, at most the longest. So it may be up to twice what it was; [`Durations::estimate_us`] is
+    /// nearer. `None` if there are none.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
-        let count = self.count();
-        let wanted = (share.clamp(0.0, 1.0) * count as f64).ceil().max(1.0) as u64;
-        let mut sum = 0u64;
-        let at = self.buckets.iter().position(|in_it| {
-            sum = sum.wrapping_add(*in_it);
-            sum >= wanted
-        });
-        (count != 0).then(|| {
-            at.map_or(u64::MAX, |at| 1 << at)
-                .min(self.longest_us.max(1))
+        self.find(share).map(|found| found.to)
+    }
+
+    /// The duration, in microseconds, that this share (0 to 1) of them probably did not exceed: an estimate within the
+    /// bucket where that is, as if those in it were spread evenly on a logarithmic scale, and never more than the longest.
+    /// `None` if there are none.
+    pub fn estimate_us(&self, share: f64) -> Option<u64> {
+        let found = self.find(share)?;
+        Some(match found.from {
+            // The longest is known.
+            _ if found.is_last => found.to,
+            0 => 0,
+            from => {
+                let ratio = found.to as f64 / from as f64;
+                (from as f64 * ratio.powf(found.part)).round() as u64
+            }
         })
     }
+
+    fn find(&self, share: f64) -> Option<Found> {
+        let count = self.count();
+        let wanted = (share.clamp(0.0, 1.0) * count as f64).ceil().max(1.0) as u64;
+        let wanted = wanted.min(count);
+        let mut before = 0u64;
+        for (at, in_it) in self.buckets.iter().enumerate() {
+            if *in_it != 0 && before.wrapping_add(*in_it) >= wanted {
+                let from = if at == 0 { 0 } else { 1 << (at - 1) };
+                let end = if at == 31 { u64::MAX } else { 1 << at };
+                return Some(Found {
+                    from,
+                    // The longest is written after the count.
+                    to: end.min(self.longest_us.max(from).max(1)),
+                    part: ((wanted - before) as f64 - 0.5) / *in_it as f64,
+                    is_last: wanted == count,
+                });
+            }
+            before = before.wrapping_add(*in_it);
+        }
+        None
+    }
+}
+
+/// Where a share of the durations is.
+struct Found {
+    /// The ends of its bucket.
+    from: u64,
+    to: u64,
+    /// How far into the bucket, by their number, 0 to 1.
+    part: f64,
+    /// It is the longest of all.
+    is_last: bool,
 }
 
 /// The Scheduler.
@@ -266,7 +308,8 @@ pub struct MemberInfo {
     pub age_ms: u64,
     /// Slots it holds.
     pub held: u32,
-    /// For how long at most, if it waited for them.
+    /// For how long at most, if it ever waited for one. Who gets a slot at once reads no clock: then `None`, and all that
+    /// is known is that it is no longer than `age_ms`.
     pub held_ms: Option<u64>,
     /// Where it waits.
     pub waiting: Vec<WaitingInfo>,
@@ -285,4 +328,52 @@ pub struct Snapshot {
     pub pacer: Option<PacerInfo>,
     /// Its members.
     pub members: Vec<MemberInfo>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(buckets: &[(usize, u64)], longest_us: u64) -> Durations {
+        let mut durations = Durations {
+            longest_us,
+            ..Durations::default()
+        };
+        for (at, count) in buckets {
+            durations.buckets[*at] = *count;
+        }
+        durations
+    }
+
+    #[test]
+    fn a_quantile_is_a_bound_and_an_estimate_lies_below_it() {
+        let none = Durations::default();
+        assert_eq!((none.quantile_us(0.5), none.estimate_us(0.5)), (None, None));
+        // Two hundred of about 190 ms, and one of a second.
+        let some = of(&[(18, 200), (20, 1)], 1_000_000);
+        assert_eq!(some.quantile_us(0.5), Some(262_144));
+        // Halfway from 131 to 262 ms, on a logarithmic scale.
+        assert!((184_000..187_000).contains(&some.estimate_us(0.5).unwrap()));
+        assert_eq!(some.estimate_us(1.0), Some(1_000_000));
+        assert_eq!(some.quantile_us(1.0), Some(1_000_000));
+        // One alone is the longest.
+        assert_eq!(of(&[(11, 1)], 1_500).estimate_us(0.5), Some(1_500));
+        assert_eq!(of(&[(0, 9)], 0).estimate_us(0.5), Some(0));
+        // The longest caps the bucket; torn readings and full counters are no reason to panic.
+        assert!(of(&[(11, 9)], 1_030).estimate_us(0.9).unwrap() <= 1_030);
+        assert_eq!(of(&[(11, 2)], 0).estimate_us(1.0), Some(1_024));
+        let full = of(&[(31, u64::MAX)], u64::MAX);
+        assert!(full.estimate_us(0.5).unwrap() >= 1 << 30);
+        for durations in [some, full, of(&[(0, 1), (5, 7), (9, 3), (31, 2)], 1 << 40)] {
+            let shares = (0..=100).map(|share| f64::from(share) / 100.0);
+            let estimates: Vec<u64> = shares
+                .clone()
+                .flat_map(|it| durations.estimate_us(it))
+                .collect();
+            assert!(estimates.is_sorted(), "{estimates:?}");
+            for (share, estimate) in shares.zip(estimates) {
+                assert!(estimate <= durations.quantile_us(share).unwrap());
+            }
+        }
+    }
 }

@@ -117,11 +117,14 @@ pub struct Create {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Segments elsewhere, by path or shm:NAME, are not listed.
+#[command(
+    after_help = "Segments elsewhere, by path or shm:NAME, are not listed. PRESSURE is `some` avg10 of the gate where \
+that is highest; see 'shmsched pressure --help'. On a terminal, long names are shortened in their middle.
 
 Examples:
   shmsched list
-  shmsched list --json | jq -r '.segments[].name'")]
+  shmsched list --json | jq -r '.segments[].name'"
+)]
 pub struct List {
     /// Print one JSON document
     #[arg(long)]
@@ -130,6 +133,11 @@ pub struct List {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Opens the segment read-only and changes nothing in it.
+
+Members: first who holds, the longest first, then who waits, as they stand in line, then the others. FOR is how long \
+a slot has been held at most; <= stands before the age of a member that got its slot at once, as no clock is read then. \
+p50 and p99 are estimates from a histogram, the longest is exact. avg10: see 'shmsched pressure --help'.
+Backslashes in names and commands are doubled, and what would not show is written out: \\n, \\u{202e}, \\xff.
 
 Examples:
   shmsched inspect thumbs
@@ -285,8 +293,11 @@ pub struct Pipe {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "some: somebody waited. full: the part of that in which nothing had been released or spent for 200 ms.
-avg10, avg60 and avg300 are percent of the last 10, 60 and 300 seconds, total is microseconds since the segment was made.
+    after_help = "some: somebody waited. full: the part of that in which nothing had been released or spent for 200 ms, \
+so that the first 200 ms of a stall never count.
+avg10, avg60 and avg300 are percent of the time: averages over 10, 60 and 300 seconds that decay exponentially, as the \
+kernel's in /proc/pressure. After 10 s of waiting avg10 is 63, and 10 s later it is still 23. What is running is in them.
+total is microseconds since the segment was made. While a stall runs, it lags behind by up to about a second.
 If the segment has several gates, each line begins with the gate's name.
 
 Examples:

@@ -36,7 +36,7 @@ pub struct Pressure<'a> {
 /// What one of the two signals came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Signal {
-    /// Shares of the last 10, 60 and 300 seconds, 0 to 1.
+    /// Shares of the time, 0 to 1: averages that decay over 10, 60 and 300 seconds.
     pub averages: [f64; 3],
     /// Nanoseconds in all.
     pub total: u64,

@@ -663,11 +663,11 @@ fn case_57_the_gates_in_the_documents() {
     let seen = stage.inspect();
     assert_eq!(
         keys(&seen["limiter"]),
-        "tokens_per_second tokens head_wait_ms queued consumed deferred completed cancelled lost forced"
+        "tokens_per_second tokens head_wait_ms queued consumed deferred completed cancelled lost forced waiters pressure waits"
     );
     assert_eq!(
         keys(&seen["pacer"]),
-        "interval_ms max_waiting waiting next_start_in_ms started rejected deferred completed cancelled lost"
+        "interval_ms max_waiting waiting next_start_in_ms started rejected deferred completed cancelled lost head_wait_ms pressure waits"
     );
     assert_eq!(seen["scheduler"], Value::Null);
     assert_eq!(seen["limiter"]["tokens"], 1_500_000, "full at first");

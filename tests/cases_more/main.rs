@@ -13,6 +13,7 @@ mod documents;
 mod files;
 mod gates;
 mod holders;
+mod looks;
 mod metrics;
 mod nesting;
 mod pipe;

@@ -19,7 +19,7 @@ pub fn list(arguments: &List) -> Outcome {
         ),
         false if segments.is_empty() => format!(
             "no segments in {}\n",
-            output::escaped(&directory.to_string_lossy())
+            output::literal_os(directory.as_os_str())
         ),
         false => table::list(&segments, style::of_stdout()),
     };
@@ -63,7 +63,6 @@ fn look(location: &Location) -> Option<json::Listed> {
         Err(OpenError::NotFound) => return None,
         opened => opened.and_then(|mut observer| observer.snapshot()),
     };
-    let path = location.path().to_string_lossy().into_owned();
     let found = found.as_ref().map_err(|error| error.to_string());
-    Some(json::Listed::new(location.name(), path, found))
+    Some(json::Listed::new(location.name(), &location.path(), found))
 }

@@ -1,70 +1,24 @@
-//! The JSON documents of `inspect`, `list`, `doctor` and `pressure`: stable keys, `"schema": 1`, integers that JavaScript reads exactly.
-//!
-//! `inspect` (absent gates are `null`, as is an unlimited `concurrency`):
-//!
-//! ```json
-//! { "schema": 1,
-//!   "segment":   {"name", "path", "id", "format", "bytes", "boot": "current"|"earlier",
-//!                 "members": {"used", "capacity"}, "records": {"used", "capacity"}},
-//!   "scheduler": {"concurrency", "running", "running_raw", "waiters", "head_wait_ms"|null,
-//!                 "targets": {"lowest", .. "highest"}, "queued": {"lowest", .. "highest"},
-//!                 "admitted", "released", "deferred", "completed", "cancelled", "lost", "reclaimed"},
-//!   "limiter":   {"tokens_per_second", "tokens" (negative in debt), "head_wait_ms"|null, "queued": {"lowest", .. "highest"},
-//!                 "consumed", "deferred", "completed", "cancelled", "lost", "forced"},
-//!   "pacer":     {"interval_ms", "max_waiting", "waiting", "next_start_in_ms", "started", "rejected",
-//!                 "deferred", "completed", "cancelled", "lost"},
-//!   "members":   [{"member", "pid", "pid_namespace": "same"|"other", "command",
-//!                  "state": "alive"|"stopped"|"exiting"|"orphaned"|"dead", "age_ms", "held", "held_ms"|null,
-//!                  "waiting": [{"gate": "scheduler"|"limiter"|"pacer", "priority"|null, "amount", "since_ms", "position",
-//!                               "state": "asleep"|"called"|"lapsed"}]}] }
-//! ```
-//!
-//! `interval_ms` and `next_start_in_ms` may have a fraction.
-//!
-//! `list` (`waiters` are those of all gates; what a segment has no gate for is `null`; `error` tells why the rest of an entry is `null`; otherwise it is `null` itself):
-//!
-//! ```json
-//! { "schema": 1, "directory",
-//!   "segments": [{"name", "path", "concurrency", "running", "tokens_per_second", "tokens", "interval_ms",
-//!                 "waiters", "members", "error"}] }
-//! ```
-//!
-//! `doctor` (`member` and `pid` are `null` if a finding is of the segment; `repaired` is `null` without --repair):
-//!
-//! ```json
-//! { "schema": 1, "segment": {"name", "path", "id"}, "ok",
-//!   "repaired": {"dead", "reclaimed"},
-//!   "findings": [{"kind", "level": "problem"|"note", "member", "pid", "text"}] }
-//! ```
-//!
-//! `pressure` (absent gates are `null`; the averages are percent with at most two decimals):
-//!
-//! ```json
-//! { "schema": 1, "segment": {"name", "path", "id"},
-//!   "scheduler": {"some": {"avg10", "avg60", "avg300", "total_us"}, "full": {"avg10", "avg60", "avg300", "total_us"}},
-//!   "limiter": {..}, "pacer": {..} }
-//! ```
-//!
-//! Invalid UTF-8 comes out as U+FFFD, control characters as `\u00XX`.
+//! The JSON documents of `inspect`, `list`, `doctor` and `pressure`: docs/json.md has their shapes. Stable keys, `"schema": 1`,
+//! integers that JavaScript reads exactly.
 
 mod gates;
+mod numbers;
 pub mod pressure;
 
+use std::path::Path;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use shmsched::{
     Gate, MemberInfo, MemberState, PlaceState, Priority, SegmentInfo, Snapshot, WaitingInfo,
 };
 
-use self::gates::{Limiter, Milliseconds, Pacer, Scheduler};
-use super::table;
+use self::gates::{Limiter, Pacer, Scheduler};
+use self::numbers::{Int, LARGEST, Milliseconds, Percent};
+use super::{literal_name, table};
 
 /// The number of the schema; it grows when a key goes or changes its meaning, not when one is added.
 const SCHEMA: u32 = 1;
-
-/// The largest integer that a double holds exactly, 2^53 - 1. Counters stop there.
-const LARGEST: u64 = (1 << 53) - 1;
 
 /// How a document is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,24 +37,27 @@ pub fn text(document: &impl Serialize, form: Form) -> String {
     };
     let mut text = text.expect("strings, numbers and lists of them always serialize");
     text.push('\n');
-    // serde_json escapes what JSON demands; these can still move a cursor. They only occur inside strings.
-    match text.contains(is_late_control) {
+    // serde_json escapes what JSON demands; these can still move a cursor, or text. They only occur inside strings.
+    match text.contains(is_late) {
         false => text,
-        true => text
-            .chars()
-            .map(|c| {
-                if is_late_control(c) {
-                    format!("\\u{:04x}", c as u32)
-                } else {
-                    c.to_string()
-                }
-            })
-            .collect(),
+        true => text.chars().map(written_out).collect(),
     }
 }
 
-fn is_late_control(c: char) -> bool {
-    ('\u{7f}'..='\u{9f}').contains(&c)
+fn is_late(c: char) -> bool {
+    !c.is_ascii_control() && shmsched::hides(c) || c == '\u{7f}'
+}
+
+fn written_out(c: char) -> String {
+    let units = |c: char| {
+        let mut pair = [0; 2];
+        let units = c.encode_utf16(&mut pair).iter();
+        units.map(|unit| format!("\\u{unit:04x}")).collect()
+    };
+    match is_late(c) {
+        true => units(c),
+        false => c.to_string(),
+    }
 }
 
 /// The document of `inspect`.
@@ -124,6 +81,12 @@ struct Segment<'a> {
     boot: &'static str,
     members: Usage,
     records: Usage,
+    filesystem: &'a str,
+    device: String,
+    inode: Option<u64>,
+    mode: String,
+    retired: bool,
+    gone: bool,
 }
 
 #[derive(Serialize)]
@@ -153,16 +116,6 @@ struct Waiting {
     since_ms: Int,
     position: u32,
     state: &'static str,
-}
-
-/// An integer of 64 bits, written as at most [`LARGEST`].
-#[derive(Clone, Copy)]
-struct Int(u64);
-
-impl Serialize for Int {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(self.0.min(LARGEST))
-    }
 }
 
 impl<'a> Inspect<'a> {
@@ -199,6 +152,13 @@ impl<'a> Segment<'a> {
                 used: info.records_used,
                 capacity: info.records_capacity,
             },
+            filesystem: &info.filesystem,
+            device: device(info.device),
+            // A number of another file would be worse than none.
+            inode: Some(info.inode).filter(|inode| *inode <= LARGEST),
+            mode: mode(info.mode),
+            retired: info.retired,
+            gone: info.gone,
         }
     }
 }
@@ -258,6 +218,17 @@ pub fn id(id: &[u8; 16]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A device as text, in tables too.
+pub fn device(device: u64) -> String {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    format!("{major}:{minor}")
+}
+
+/// Mode bits as text, in tables too.
+pub fn mode(mode: u32) -> String {
+    format!("{:04o}", mode & 0o7777)
+}
+
 /// The document of `list`.
 #[derive(Serialize)]
 pub struct List {
@@ -269,7 +240,7 @@ pub struct List {
 /// One segment of the list.
 #[derive(Serialize)]
 pub struct Listed {
-    pub name: String,
+    name: String,
     path: String,
     pub concurrency: Option<u32>,
     pub running: Option<u32>,
@@ -280,14 +251,15 @@ pub struct Listed {
     pub waiters: Option<u32>,
     pub members: Option<u32>,
     pub error: Option<String>,
-    /// For people.
+    pressure: Option<Percent>,
+    /// The name for people.
     #[serde(skip)]
-    pub pressure: Option<u16>,
+    pub shown: String,
 }
 
 impl Listed {
     /// A segment by its settings and what is in use, or why that cannot be told.
-    pub fn new(name: String, path: String, found: Result<&Snapshot, String>) -> Listed {
+    pub fn new(name: String, path: &Path, found: Result<&Snapshot, String>) -> Listed {
         let (snapshot, error) = match found {
             Ok(snapshot) => (Some(snapshot), None),
             Err(error) => (None, Some(error)),
@@ -301,8 +273,9 @@ impl Listed {
             pacer.map(|pacer| pacer.waiting),
         ];
         Listed {
+            shown: literal_name(&name, path),
             name,
-            path,
+            path: path.to_string_lossy().into_owned(),
             concurrency: scheduler.and_then(|scheduler| scheduler.concurrency),
             running: scheduler.map(|scheduler| scheduler.running),
             tokens_per_second: limiter.map(|limiter| limiter.tokens_per_second),
@@ -311,13 +284,18 @@ impl Listed {
             waiters: snapshot.map(|_| waiters.into_iter().flatten().fold(0, u32::saturating_add)),
             members: snapshot.map(|snapshot| snapshot.segment.members_used),
             error,
-            pressure: snapshot.map(table::pressure),
+            pressure: snapshot.map(|snapshot| Percent(table::pressure(snapshot))),
         }
     }
 
     /// The least time between two starts.
     pub fn interval(&self) -> Option<Duration> {
         self.interval.map(|interval| interval.0)
+    }
+
+    /// Hundredths of a percent.
+    pub fn pressure(&self) -> Option<u16> {
+        self.pressure.map(|pressure| pressure.0)
     }
 }
 
@@ -390,8 +368,8 @@ mod tests {
     /// Key by key, in order: the promise to scripts.
     #[test]
     fn the_document_of_inspect() {
-        let snapshot = samples::busy();
-        let expected = r#"{"schema":1,"segment":{"name":"thumbs","path":"/dev/shm/shmsched-0/thumbs","id":"000102030405060708090a0b0c0d0e0f","format":1,"bytes":1048576,"boot":"current","members":{"used":2,"capacity":1024},"records":{"used":3,"capacity":4096}},"scheduler":{"concurrency":2,"running":2,"running_raw":2,"waiters":1,"head_wait_ms":1500,"targets":{"lowest":1,"lower":2,"low":2,"normal":2,"high":2,"higher":2,"highest":2},"queued":{"lowest":0,"lower":0,"low":0,"normal":1,"high":0,"higher":0,"highest":0},"admitted":9007199254740991,"released":40,"deferred":7,"completed":4,"cancelled":1,"lost":1,"reclaimed":3},"limiter":null,"pacer":null,"members":[{"member":0,"pid":101,"pid_namespace":"same","command":"sleep 60","state":"alive","age_ms":61000,"held":2,"held_ms":60000,"waiting":[]},{"member":1,"pid":102,"pid_namespace":"other","command":"a\u001b[31m\u009b\ufffd b","state":"stopped","age_ms":2000,"held":0,"held_ms":null,"waiting":[{"gate":"scheduler","priority":"normal","amount":1,"since_ms":1500,"position":1,"state":"asleep"}]}]}"#;
+        let snapshot = samples::stalled();
+        let expected = r#"{"schema":1,"segment":{"name":"thumbs","path":"/dev/shm/shmsched-0/thumbs","id":"000102030405060708090a0b0c0d0e0f","format":1,"bytes":1048576,"boot":"current","members":{"used":2,"capacity":1024},"records":{"used":3,"capacity":4096},"filesystem":"tmpfs","device":"0:25","inode":77,"mode":"0600","retired":false,"gone":false},"scheduler":{"concurrency":2,"running":2,"running_raw":2,"waiters":1,"head_wait_ms":1500,"targets":{"lowest":1,"lower":2,"low":2,"normal":2,"high":2,"higher":2,"highest":2},"queued":{"lowest":0,"lower":0,"low":0,"normal":1,"high":0,"higher":0,"highest":0},"admitted":9007199254740991,"released":40,"deferred":7,"completed":4,"cancelled":1,"lost":1,"reclaimed":3,"pressure":{"some":{"avg10":12.34,"avg60":1,"avg300":0.2,"total_us":0},"full":{"avg10":0.5,"avg60":0.1,"avg300":0.02,"total_us":0}},"waits":{"count":4,"sum_us":0,"p50_us":724,"p99_us":4000000,"longest_us":4000000,"buckets":[{"below_us":1024,"count":3},{"below_us":4194304,"count":1}]},"holds":{"count":0,"sum_us":0,"p50_us":null,"p99_us":null,"longest_us":null,"buckets":[]}},"limiter":null,"pacer":null,"members":[{"member":0,"pid":101,"pid_namespace":"same","command":"sleep 60","state":"alive","age_ms":61000,"held":2,"held_ms":60000,"waiting":[]},{"member":1,"pid":102,"pid_namespace":"other","command":"a\u001b[31m\u009b\ufffd b","state":"stopped","age_ms":2000,"held":0,"held_ms":null,"waiting":[{"gate":"scheduler","priority":"normal","amount":1,"since_ms":1500,"position":1,"state":"asleep"}]}]}"#;
         let expected = expected.replace("\\ufffd", "\u{fffd}") + "\n";
         assert_eq!(text(&Inspect::new(&snapshot), Form::Line), expected);
 
@@ -407,7 +385,7 @@ mod tests {
     /// The gates that are not a Scheduler, key by key too.
     #[test]
     fn the_document_of_inspect_without_slots() {
-        let expected = r#"{"schema":1,"segment":{"name":"uplink","path":"/dev/shm/shmsched-0/uplink","id":"000102030405060708090a0b0c0d0e0f","format":1,"bytes":1048576,"boot":"current","members":{"used":2,"capacity":1024},"records":{"used":3,"capacity":4096}},"scheduler":null,"limiter":{"tokens_per_second":1500000,"tokens":-20,"head_wait_ms":250,"queued":{"lowest":0,"lower":0,"low":0,"normal":0,"high":1,"higher":0,"highest":0},"consumed":9007199254740991,"deferred":9,"completed":5,"cancelled":2,"lost":1,"forced":3},"pacer":{"interval_ms":0.5,"max_waiting":8,"waiting":1,"next_start_in_ms":0.123456,"started":12,"rejected":2,"deferred":6,"completed":3,"cancelled":1,"lost":1},"members":[{"member":0,"pid":101,"pid_namespace":"same","command":"sleep 60","state":"alive","age_ms":61000,"held":0,"held_ms":null,"waiting":[{"gate":"limiter","priority":"high","amount":500,"since_ms":250,"position":1,"state":"called"}]},{"member":1,"pid":102,"pid_namespace":"same","command":"curl","state":"alive","age_ms":2000,"held":0,"held_ms":null,"waiting":[{"gate":"pacer","priority":null,"amount":1,"since_ms":3000,"position":1,"state":"lapsed"}]}]}"#;
+        let expected = r#"{"schema":1,"segment":{"name":"uplink","path":"/dev/shm/shmsched-0/uplink","id":"000102030405060708090a0b0c0d0e0f","format":1,"bytes":1048576,"boot":"current","members":{"used":2,"capacity":1024},"records":{"used":3,"capacity":4096},"filesystem":"tmpfs","device":"0:25","inode":77,"mode":"0600","retired":false,"gone":false},"scheduler":null,"limiter":{"tokens_per_second":1500000,"tokens":-20,"head_wait_ms":250,"queued":{"lowest":0,"lower":0,"low":0,"normal":0,"high":1,"higher":0,"highest":0},"consumed":9007199254740991,"deferred":9,"completed":5,"cancelled":2,"lost":1,"forced":3,"waiters":1,"pressure":{"some":{"avg10":0,"avg60":0,"avg300":0,"total_us":0},"full":{"avg10":0,"avg60":0,"avg300":0,"total_us":0}},"waits":{"count":0,"sum_us":0,"p50_us":null,"p99_us":null,"longest_us":null,"buckets":[]}},"pacer":{"interval_ms":0.5,"max_waiting":8,"waiting":1,"next_start_in_ms":0.123456,"started":12,"rejected":2,"deferred":6,"completed":3,"cancelled":1,"lost":1,"head_wait_ms":3000,"pressure":{"some":{"avg10":0,"avg60":0,"avg300":0,"total_us":0},"full":{"avg10":0,"avg60":0,"avg300":0,"total_us":0}},"waits":{"count":0,"sum_us":0,"p50_us":null,"p99_us":null,"longest_us":null,"buckets":[]}},"members":[{"member":0,"pid":101,"pid_namespace":"same","command":"sleep 60","state":"alive","age_ms":61000,"held":0,"held_ms":null,"waiting":[{"gate":"limiter","priority":"high","amount":500,"since_ms":250,"position":1,"state":"called"}]},{"member":1,"pid":102,"pid_namespace":"same","command":"curl","state":"alive","age_ms":2000,"held":0,"held_ms":null,"waiting":[{"gate":"pacer","priority":null,"amount":1,"since_ms":3000,"position":1,"state":"lapsed"}]}]}"#;
         let found = text(&Inspect::new(&samples::paced()), Form::Line);
         assert_eq!(found, format!("{expected}\n"));
     }
@@ -442,10 +420,11 @@ mod tests {
 
     #[test]
     fn the_document_of_list() {
-        let (slots, paced) = (samples::busy(), samples::paced());
+        let (slots, paced) = (samples::stalled(), samples::paced());
         let mut quiet = samples::paced();
         (quiet.limiter.as_mut().unwrap().waiters, quiet.pacer) = (0, None);
-        let listed = |name: &str, found| Listed::new(name.into(), format!("/d/{name}"), found);
+        let listed =
+            |name: &str, found| Listed::new(name.into(), &Path::new("/d").join(name), found);
         let list = List::new(
             "/d".into(),
             vec![
@@ -455,7 +434,15 @@ mod tests {
                 listed("d", Ok(&quiet)),
             ],
         );
-        let expected = r#"{"schema":1,"directory":"/d","segments":[{"name":"a","path":"/d/a","concurrency":2,"running":2,"tokens_per_second":null,"tokens":null,"interval_ms":null,"waiters":1,"members":2,"error":null},{"name":"b","path":"/d/b","concurrency":null,"running":null,"tokens_per_second":null,"tokens":null,"interval_ms":null,"waiters":null,"members":null,"error":"not a segment"},{"name":"c","path":"/d/c","concurrency":null,"running":null,"tokens_per_second":1500000,"tokens":-20,"interval_ms":0.5,"waiters":2,"members":2,"error":null},{"name":"d","path":"/d/d","concurrency":null,"running":null,"tokens_per_second":1500000,"tokens":-20,"interval_ms":null,"waiters":0,"members":2,"error":null}]}"#;
+        let expected = r#"{"schema":1,"directory":"/d","segments":[{"name":"a","path":"/d/a","concurrency":2,"running":2,"tokens_per_second":null,"tokens":null,"interval_ms":null,"waiters":1,"members":2,"error":null,"pressure":12.34},{"name":"b","path":"/d/b","concurrency":null,"running":null,"tokens_per_second":null,"tokens":null,"interval_ms":null,"waiters":null,"members":null,"error":"not a segment","pressure":null},{"name":"c","path":"/d/c","concurrency":null,"running":null,"tokens_per_second":1500000,"tokens":-20,"interval_ms":0.5,"waiters":2,"members":2,"error":null,"pressure":0},{"name":"d","path":"/d/d","concurrency":null,"running":null,"tokens_per_second":1500000,"tokens":-20,"interval_ms":null,"waiters":0,"members":2,"error":null,"pressure":0}]}"#;
         assert_eq!(text(&list, Form::Line), format!("{expected}\n"));
+    }
+
+    #[test]
+    fn nothing_hides_in_a_document() {
+        let odd = "a\u{202e}\u{7f}\u{9b}\u{e0041}\u{e9}";
+        let found = text(&odd, Form::Line);
+        assert_eq!(found, "\"a\\u202e\\u007f\\u009b\\udb40\\udc41\u{e9}\"\n");
+        assert_eq!(serde_json::from_str::<String>(&found).unwrap(), odd);
     }
 }

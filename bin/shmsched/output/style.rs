@@ -4,15 +4,22 @@
 use std::env;
 use std::io::{self, IsTerminal};
 
+use rustix::termios::tcgetwinsize;
+
 /// How text for people looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     pub colour: bool,
+    /// The width of the terminal; what is no terminal is as wide as it takes.
+    pub columns: Option<usize>,
 }
 
 impl Style {
     /// Nothing but the text.
-    pub const PLAIN: Style = Style { colour: false };
+    pub const PLAIN: Style = Style {
+        colour: false,
+        columns: None,
+    };
 
     pub fn bold(self, text: &str) -> String {
         self.painted("1", text)
@@ -40,7 +47,25 @@ pub fn of_stdout() -> Style {
     let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     Style {
         colour: io::stdout().is_terminal() && !refused && !is_dumb(),
+        columns: screen().map(|(columns, _)| columns),
     }
+}
+
+/// The columns and rows of the terminal that standard output is, if it is one and knows.
+pub fn screen() -> Option<(usize, usize)> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    let (columns, rows) = (size.ws_col.into(), size.ws_row.into());
+    (columns > 0 && rows > 0).then_some((columns, rows))
+}
+
+/// The text without its paint.
+pub fn bare(text: &str) -> String {
+    let mut parts = text.split('\x1b');
+    let mut bare = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        bare.push_str(part.split_once('m').map_or("", |(_, rest)| rest));
+    }
+    bare
 }
 
 /// Whether the terminal is one that knows no codes, or not said to be any other.
@@ -54,7 +79,11 @@ mod tests {
 
     #[test]
     fn paint_is_closed_again() {
-        let colour = Style { colour: true };
+        let colour = Style {
+            colour: true,
+            columns: None,
+        };
+        assert_eq!(bare(&(colour.bold("a") + "b" + &colour.alarm("c"))), "abc");
         assert_eq!(colour.bold("a"), "\u{1b}[1ma\u{1b}[0m");
         assert_eq!(colour.alarm(""), "");
         assert_eq!(Style::PLAIN.warning("a"), "a");

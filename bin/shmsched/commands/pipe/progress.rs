@@ -183,7 +183,7 @@ mod tests {
     fn it_is_rewritten_in_place_and_ended() {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut progress = Progress::on(Some(OwnedFd::from(writer).into()));
-        progress.moved(999_999);
+        progress.moved(999_900);
         progress.show();
         assert!(progress.show_within().unwrap() <= EVERY, "not yet");
         show(&mut progress);
@@ -191,7 +191,7 @@ mod tests {
         progress.wait_begins(now);
         show(&mut progress);
         progress.wait_ends(Duration::from_secs(3));
-        progress.moved(1);
+        progress.moved(100);
         drop(progress);
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();

@@ -115,7 +115,11 @@ fn describe(holder: &MemberInfo, keepers: &dyn Fn(u32) -> Vec<(u32, String)>) ->
     } else {
         format!(" {} slots", holder.held)
     };
-    let age = time(holder.held_ms.unwrap_or(holder.age_ms));
+    // Who got its slot at once has read no clock.
+    let age = match holder.held_ms {
+        Some(ms) => time(ms),
+        None => format!("at most {}", time(holder.age_ms)),
+    };
     let mut odd = Vec::new();
     match holder.state {
         MemberState::Alive => {}
@@ -155,7 +159,7 @@ mod tests {
         members[1].command = "x".repeat(50);
         let holders: Vec<&MemberInfo> = members.iter().collect();
         let expected = format!(
-            "; held by pid 101 'sleep 60' 2 slots for 1m00s, pid 102 '{}...' for 2.0s (stopped, other pid namespace)",
+            "; held by pid 101 'sleep 60' 2 slots for 1m00s, pid 102 '{}...' for at most 2.0s (stopped, other pid namespace)",
             "x".repeat(37)
         );
         let none = |_| Vec::new();

@@ -1,11 +1,10 @@
 //! The gates of a segment in the document of `inspect`.
 
-use std::time::Duration;
-
 use serde::{Serialize, Serializer};
 use shmsched::{LimiterInfo, PacerInfo, Priority, SchedulerInfo};
 
-use super::Int;
+use super::numbers::{Int, Milliseconds, Took};
+use super::pressure::Signals;
 
 #[derive(Serialize)]
 pub struct Scheduler {
@@ -23,6 +22,9 @@ pub struct Scheduler {
     cancelled: Int,
     lost: Int,
     reclaimed: Int,
+    pressure: Signals,
+    waits: Took,
+    holds: Took,
 }
 
 #[derive(Serialize)]
@@ -37,6 +39,9 @@ pub struct Limiter {
     cancelled: Int,
     lost: Int,
     forced: Int,
+    waiters: u32,
+    pressure: Signals,
+    waits: Took,
 }
 
 #[derive(Serialize)]
@@ -51,6 +56,9 @@ pub struct Pacer {
     completed: Int,
     cancelled: Int,
     lost: Int,
+    head_wait_ms: Option<Int>,
+    pressure: Signals,
+    waits: Took,
 }
 
 /// One value per priority, lowest first, by name.
@@ -64,24 +72,6 @@ impl<T: Serialize> Serialize for ByPriority<T> {
                 .map(|priority| priority.name())
                 .zip(&self.0),
         )
-    }
-}
-
-/// A time in milliseconds, with a fraction only if it has one.
-#[derive(Clone, Copy)]
-pub struct Milliseconds(pub Duration);
-
-impl Serialize for Milliseconds {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const NANOSECONDS: u128 = 1_000_000;
-        let nanoseconds = self.0.as_nanos();
-        match (
-            u64::try_from(nanoseconds / NANOSECONDS),
-            nanoseconds % NANOSECONDS,
-        ) {
-            (Ok(whole), 0) => Int(whole).serialize(serializer),
-            _ => serializer.serialize_f64(nanoseconds as f64 / NANOSECONDS as f64),
-        }
     }
 }
 
@@ -102,6 +92,9 @@ impl Scheduler {
             cancelled: Int(info.cancelled),
             lost: Int(info.lost),
             reclaimed: Int(info.reclaimed),
+            pressure: Signals::new(info.pressure),
+            waits: Took::new(&info.waits),
+            holds: Took::new(&info.holds),
         }
     }
 }
@@ -119,6 +112,9 @@ impl Limiter {
             cancelled: Int(info.cancelled),
             lost: Int(info.lost),
             forced: Int(info.forced),
+            waiters: info.waiters,
+            pressure: Signals::new(info.pressure),
+            waits: Took::new(&info.waits),
         }
     }
 }
@@ -136,27 +132,9 @@ impl Pacer {
             completed: Int(info.completed),
             cancelled: Int(info.cancelled),
             lost: Int(info.lost),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use shmsched::Settings;
-
-    #[test]
-    fn milliseconds_have_a_fraction_only_if_need_be() {
-        let all = [
-            (Duration::ZERO, "0"),
-            (Duration::from_millis(200), "200"),
-            (Duration::from_micros(500), "0.5"),
-            (Duration::from_nanos(1_234_567), "1.234567"),
-            (Settings::LONGEST_INTERVAL, "3153600000000"),
-        ];
-        for (time, text) in all {
-            let found = serde_json::to_string(&Milliseconds(time)).unwrap();
-            assert_eq!(found, text);
+            head_wait_ms: info.head_wait_ms.map(Int),
+            pressure: Signals::new(info.pressure),
+            waits: Took::new(&info.waits),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The document of `pressure`.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use shmsched::{Snapshot, Stalled};
 
-use super::{Int, Patient, SCHEMA};
+use super::numbers::{Int, Percent};
+use super::{Patient, SCHEMA};
 
 #[derive(Serialize)]
 pub struct Pressure<'a> {
@@ -14,8 +15,9 @@ pub struct Pressure<'a> {
     pacer: Option<Signals>,
 }
 
+/// The two of a gate.
 #[derive(Serialize)]
-struct Signals {
+pub struct Signals {
     some: Signal,
     full: Signal,
 }
@@ -26,19 +28,6 @@ struct Signal {
     avg60: Percent,
     avg300: Percent,
     total_us: Int,
-}
-
-/// Hundredths of a percent, written in percent.
-#[derive(Clone, Copy)]
-struct Percent(u16);
-
-impl Serialize for Percent {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 % 100 {
-            0 => serializer.serialize_u16(self.0 / 100),
-            _ => serializer.serialize_f64(f64::from(self.0) / 100.0),
-        }
-    }
 }
 
 impl Signal {
@@ -54,7 +43,7 @@ impl Signal {
 }
 
 impl Signals {
-    fn new(pressure: shmsched::Pressure) -> Signals {
+    pub fn new(pressure: shmsched::Pressure) -> Signals {
         Signals {
             some: Signal::new(pressure.some),
             full: Signal::new(pressure.full),

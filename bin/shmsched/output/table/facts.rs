@@ -5,7 +5,8 @@ use shmsched::{
 };
 
 use crate::output::style::Style;
-use crate::output::{bytes, escaped, fine_time, json, limit, percent, short, span, time};
+use crate::output::{bytes, escaped, fine_time, json, limit, literal, literal_name, literal_os};
+use crate::output::{percent, short, span, time};
 
 /// A name of at most ten letters, and what is to be said.
 type Fact = (&'static str, String);
@@ -46,19 +47,22 @@ fn segment(segment: &SegmentInfo) -> Vec<Fact> {
     let mut facts = vec![
         (
             "segment",
-            format!("{} at {}", segment.name, segment.path.display()),
+            format!(
+                "{} at {}",
+                literal_name(&segment.name, &segment.path),
+                literal_os(segment.path.as_os_str())
+            ),
         ),
         ("id", json::id(&segment.id)),
         (
             "file",
             format!(
-                "{} on {}, device {}:{}, inode {}, mode {:04o}, format {}",
+                "{} on {}, device {}, inode {}, mode {}, format {}",
                 bytes(segment.bytes),
-                segment.filesystem,
-                rustix::fs::major(segment.device),
-                rustix::fs::minor(segment.device),
+                literal(&segment.filesystem),
+                json::device(segment.device),
                 segment.inode,
-                segment.mode & 0o7777,
+                json::mode(segment.mode),
                 segment.format,
             ),
         ),
@@ -92,7 +96,7 @@ fn segment(segment: &SegmentInfo) -> Vec<Fact> {
     facts
 }
 
-fn scheduler(info: &SchedulerInfo) -> [Fact; 7] {
+fn scheduler(info: &SchedulerInfo) -> [Fact; 8] {
     let raw = match i64::from(info.running_raw) == i64::from(info.running) {
         true => String::new(),
         false => format!(" (counter {})", info.running_raw),
@@ -100,10 +104,6 @@ fn scheduler(info: &SchedulerInfo) -> [Fact; 7] {
     let cap = limit(info.concurrency);
     let head = first(info.head_wait_ms);
     let priorities = by_priority(&info.queued);
-    let targets = Priority::ALL.iter().zip(info.targets);
-    let targets: Vec<String> = targets
-        .map(|(priority, target)| format!("{priority} {}", limit(target)))
-        .collect();
     let waits = Waits {
         deferred: info.deferred,
         completed: info.completed,
@@ -121,12 +121,13 @@ fn scheduler(info: &SchedulerInfo) -> [Fact; 7] {
         ("  pressure", pressure(&info.pressure)),
         ("  waits", durations(&info.waits)),
         ("  holds", durations(&info.holds)),
-        ("  targets", targets.join(", ")),
-        ("  so far", format!("{moved}; {}", waits.text())),
+        ("  targets", targets(&info.targets)),
+        ("  so far", moved),
+        ("  deferred", waits.text()),
     ]
 }
 
-fn limiter(info: &LimiterInfo) -> [Fact; 5] {
+fn limiter(info: &LimiterInfo) -> [Fact; 6] {
     let head = first(info.head_wait_ms);
     let priorities = by_priority(&info.queued);
     let waits = Waits {
@@ -149,11 +150,12 @@ fn limiter(info: &LimiterInfo) -> [Fact; 5] {
         ("  waiting", format!("{}{head}{priorities}", info.waiters)),
         ("  pressure", pressure(&info.pressure)),
         ("  waits", durations(&info.waits)),
-        ("  so far", format!("{moved}; {}", waits.text())),
+        ("  so far", moved),
+        ("  deferred", waits.text()),
     ]
 }
 
-fn pacer(info: &PacerInfo) -> [Fact; 5] {
+fn pacer(info: &PacerInfo) -> [Fact; 6] {
     let next = match info.next_start_in.is_zero() {
         true => "now".to_owned(),
         false => {
@@ -181,22 +183,43 @@ fn pacer(info: &PacerInfo) -> [Fact; 5] {
         ),
         ("  pressure", pressure(&info.pressure)),
         ("  waits", durations(&info.waits)),
-        ("  so far", format!("{moved}; {}", waits.text())),
+        ("  so far", moved),
+        ("  deferred", waits.text()),
     ]
 }
 
-/// For how much of the last 10 seconds somebody waited, and that while nothing moved.
-fn pressure(pressure: &Pressure) -> String {
-    let [some, full] = [pressure.some, pressure.full].map(|stalled| percent(stalled.averages[0]));
-    format!("some {some}, full {full} of the last 10s")
+/// `lowest 1, all others 2`: those that differ from what most have, and that.
+fn targets(targets: &[Option<u32>; 7]) -> String {
+    let alike = |target: &Option<u32>| targets.iter().filter(|other| *other == target).count();
+    // The most urgent of those that most have.
+    let usual = targets.iter().copied().max_by_key(alike).unwrap_or(None);
+    let named = Priority::ALL.iter().zip(targets);
+    let named = named.filter(|(_, target)| **target != usual);
+    let mut texts: Vec<String> = named
+        .map(|(priority, target)| format!("{priority} {}", limit(*target)))
+        .collect();
+    let others = if texts.is_empty() {
+        "all"
+    } else {
+        "all others"
+    };
+    texts.push(format!("{others} {}", limit(usual)));
+    texts.join(", ")
 }
 
-/// How long it took half of them, nearly all, and the one that took longest.
+/// The averages over 10 seconds, by the name that `pressure` gives them.
+fn pressure(pressure: &Pressure) -> String {
+    let [some, full] = [pressure.some, pressure.full].map(|stalled| percent(stalled.averages[0]));
+    format!("some {some}, full {full} (avg10)")
+}
+
+/// How many, how long it took half of them, nearly all (two estimates), and the one that took longest.
 fn durations(durations: &Durations) -> String {
-    let quantile = |share| durations.quantile_us(share).map(fine_time);
+    let quantile = |share| durations.estimate_us(share).map(fine_time);
     match (quantile(0.5), quantile(0.99)) {
         (Some(half), Some(most)) => format!(
-            "p50 {half}, p99 {most}, longest {}",
+            "{}, p50 ~{half}, p99 ~{most}, longest {}",
+            durations.count(),
             fine_time(durations.longest_us)
         ),
         _ => "none yet".into(),
@@ -221,8 +244,11 @@ impl Waits {
             lost,
             queued,
         } = self;
+        if *deferred == 0 {
+            return "0".into();
+        }
         format!(
-            "deferred {deferred} = completed {completed} + cancelled {cancelled} + lost {lost} + queued {queued}"
+            "{deferred} = completed {completed} + cancelled {cancelled} + lost {lost} + queued {queued}"
         )
     }
 }
