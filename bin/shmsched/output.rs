@@ -3,6 +3,7 @@
 pub mod json;
 pub mod metrics;
 pub mod pressure;
+pub mod screen;
 pub mod style;
 pub mod table;
 
