@@ -1,12 +1,12 @@
 //! What `top` and `metrics` share: many segments at once, each of them once, and a file descriptor for each.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use shmsched::{Location, Snapshot};
+use shmsched::Location;
 
-/// The file, however its path is spelled: the same directory has the same path. Links in its own place are no segments.
+/// The file, however its path is spelled: the same directory has the same path. The file itself is no
+/// link, and has no second name: the library refuses such ones.
 pub fn place(location: &Location) -> PathBuf {
     let path = location.path();
     let directory = path.parent().and_then(|parent| match parent.as_os_str() {
@@ -16,19 +16,6 @@ pub fn place(location: &Location) -> PathBuf {
     match (directory, path.file_name()) {
         (Some(directory), Some(name)) => directory.join(name),
         _ => path,
-    }
-}
-
-/// The files seen in one look: a file with two names is shown under the first of them.
-#[derive(Default)]
-pub struct Files(HashSet<(u64, u64)>);
-
-impl Files {
-    /// Whether it was seen already.
-    pub fn again(&mut self, snapshot: &Snapshot) -> bool {
-        !self
-            .0
-            .insert((snapshot.segment.device, snapshot.segment.inode))
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use shmsched::{Location, Observer, OpenError, Snapshot};
 
-use crate::commands::several::{self, Files};
+use crate::commands::several;
 use crate::exit::{self, Failure};
 use crate::output::metrics::Scrape;
 
@@ -51,23 +51,16 @@ impl All {
         self.room = room;
     }
 
-    /// What there is now, and why some of it is nothing. A file under two names is shown under the first.
+    /// What there is now, and why some of it is nothing.
     pub fn scrape(&mut self) -> (Vec<Scrape>, Vec<Failure>) {
         let (mut scrapes, mut failures) = (Vec::new(), Vec::new());
-        let mut files = Files::default();
         for (at, segment) in self.segments.iter_mut().enumerate() {
             let (scrape, failure) = segment.scrape();
             failures.extend(failure);
             if at >= self.room {
                 segment.observer = None;
             }
-            if !scrape
-                .snapshot
-                .as_ref()
-                .is_some_and(|seen| files.again(seen))
-            {
-                scrapes.push(scrape);
-            }
+            scrapes.push(scrape);
         }
         (scrapes, failures)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use shmsched::{Location, Observer, OpenError, Snapshot};
 
 use crate::commands::list;
-use crate::commands::several::{self, Files};
+use crate::commands::several;
 use crate::exit::{self, Failure};
 
 /// How often the directory is read, and a segment that could not be opened is tried again.
@@ -87,7 +87,6 @@ impl Sources {
             self.list()?;
         }
         let mut all = Vec::with_capacity(self.locations.len());
-        let mut files = Files::default();
         for (at, location) in self.locations.iter().enumerate() {
             let last = self.sights.remove(&location.path());
             let name = location.name();
@@ -98,9 +97,7 @@ impl Sources {
                 sight => sight,
             };
             self.sights.insert(location.path(), sight);
-            if !found.as_ref().is_ok_and(|seen| files.again(seen)) {
-                all.push(Seen { name, found });
-            }
+            all.push(Seen { name, found });
         }
         Ok(all)
     }
