@@ -392,6 +392,30 @@ fn segments_appear_vanish_and_break() {
 }
 
 #[test]
+fn more_segments_than_files_on_a_terminal() {
+    let stage = Stage::new(&["--concurrency", "2"]);
+    let directory = stage.scene.path("all");
+    std::fs::create_dir(&directory).unwrap();
+    for n in 0..40 {
+        let name = format!("n{n:02}");
+        let mut command = shmsched(&["create", &name, "--rate", "5", "--members", "16"]);
+        ended(command.env("SHMSCHED_DIR", &directory)).is(0);
+    }
+    let script = format!("ulimit -n 24; {}", script(""));
+    let mut terminal = Terminal::run(&script, &directory, &[]);
+    terminal.says(0, " of 40 ");
+    // The last one, beyond what may be open, has its numbers.
+    terminal.press("\x1b[Z");
+    terminal.says(0, "[n39]");
+    std::thread::sleep(Duration::from_millis(500));
+    terminal.press("q");
+    let written = terminal.ended();
+    restored(&written);
+    assert!(written.contains("code 0"), "{written:?}");
+    assert!(!written.contains("open files"), "{written:?}");
+}
+
+#[test]
 fn one_segment_however_it_is_spelled() {
     let stage = Stage::new(&["--concurrency", "2"]);
     let directory = stage.segment().parent().expect("it has one");
