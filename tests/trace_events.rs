@@ -25,6 +25,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 struct Heard {
     level: Level,
     target: String,
+    name: &'static str,
     fields: BTreeMap<&'static str, String>,
 }
 
@@ -49,7 +50,7 @@ impl Ear {
         let heard = self.take();
         heard
             .iter()
-            .map(|event| event.fields["op"].clone())
+            .map(|event| event.fields["operation"].clone())
             .collect()
     }
 }
@@ -82,6 +83,7 @@ impl Subscriber for Ear {
         let heard = Heard {
             level,
             target,
+            name: metadata.name(),
             fields,
         };
         self.heard.lock().unwrap().push(heard);
@@ -114,16 +116,38 @@ fn documents_are_events() {
         // By default, and for who says so.
         waits(&local(1));
         let events = ear.take();
-        let told: Vec<_> = events.iter().map(|event| &*event.fields["op"]).collect();
+        let told: Vec<_> = events
+            .iter()
+            .map(|event| &*event.fields["operation"])
+            .collect();
         assert_eq!(told, ALL);
         assert!(events.iter().all(|event| event.target == "shmsched"));
+        // The name is the operation; every field is one of a document.
+        const FIELDS: [&str; 11] = [
+            "amount",
+            "execution",
+            "gate",
+            "generation",
+            "member",
+            "operation",
+            "outcome",
+            "pending",
+            "priority",
+            "queue_wait",
+            "segment",
+        ];
+        for event in &events {
+            assert_eq!(event.name, event.fields["operation"]);
+            let named = |field: &&str| FIELDS.contains(field);
+            assert!(event.fields.keys().all(named), "{event:?}");
+        }
         let [queue, _, dispatch, _, task, error] = &events[..] else {
             panic!("{events:?}");
         };
         assert_eq!(queue.level, Level::TRACE);
         assert_eq!(queue.fields["pending"], "1");
-        assert!(!queue.fields.contains_key("queue_wait_ms"));
-        assert!(dispatch.fields["queue_wait_ms"].parse::<f64>().unwrap() > 0.0);
+        assert!(!queue.fields.contains_key("queue_wait"));
+        assert!(dispatch.fields["queue_wait"].parse::<f64>().unwrap() > 0.0);
         assert_eq!(task.level, Level::DEBUG);
         for (field, value) in [
             ("gate", "scheduler"),
@@ -134,7 +158,10 @@ fn documents_are_events() {
         ] {
             assert_eq!(task.fields[field], value, "{field}");
         }
-        assert!(task.fields.contains_key("execution_ms"));
+        // In seconds.
+        let seconds = |field: &str| task.fields[field].parse::<f64>().unwrap();
+        assert!(seconds("execution") >= 0.0 && seconds("queue_wait") > 0.0);
+        assert!(seconds("queue_wait") < 60.0);
         assert_eq!(error.level, Level::WARN);
         assert_eq!(
             error.fields["outcome"],

@@ -316,16 +316,28 @@ pub struct Pressure {
     pub json: bool,
 }
 
+/// The form of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TextFormat {
+    /// OpenMetrics 1.0
+    Openmetrics,
+    /// Prometheus' older text, as node_exporter reads it
+    Text,
+}
+
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints OpenMetrics text once, or answers GET /metrics until a signal ends it. A segment that cannot be read has
-shmsched_up 0; without --listen its error also goes to stderr, and its exit code is that of the command.
+    after_help = "Prints them once, or answers GET /metrics until a signal ends it, in the form that the client asks for. A segment that cannot
+be read has shmsched_up 0; without --listen its error also goes to stderr, and its exit code is that of the command.
 
 Examples:
   shmsched metrics thumbs
   shmsched metrics thumbs uplink --listen 9300              on 127.0.0.1 only
   shmsched metrics thumbs --listen 0.0.0.0:9300             for everybody who reaches this machine
-  shmsched metrics thumbs > /var/lib/node_exporter/shmsched.prom.new"
+
+For the textfile collector of node_exporter, which must never see half a file:
+  cd /var/lib/node_exporter &&
+    shmsched metrics thumbs --format text > shmsched.new && mv shmsched.new shmsched.prom"
 )]
 pub struct Metrics {
     /// Names, paths (with a slash), or shm:NAME [default: $SHMSCHED_SEGMENT, else "default"]
@@ -334,6 +346,14 @@ pub struct Metrics {
     /// Serve them over HTTP: ADDRESS:PORT, or a port of the loopback address; port 0 is any free one
     #[arg(long, value_name = "ADDRESS", value_parser = units::parse_address)]
     pub listen: Option<String>,
+    /// The form of what is printed
+    #[arg(
+        long,
+        value_enum,
+        default_value = "openmetrics",
+        conflicts_with = "listen"
+    )]
+    pub format: TextFormat,
     /// Use segments of other users in directories that anybody can write to
     #[arg(long)]
     pub trust_foreign: bool,

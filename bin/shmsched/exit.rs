@@ -205,10 +205,20 @@ pub fn opening(error: OpenError, location: &Location) -> Failure {
         ),
         OpenError::Retired => (Code::Unavailable, "create it anew"),
         OpenError::Name(error) => return locating(error),
-        OpenError::Io(error) => (system(error, Code::Io), ""),
+        OpenError::Io(error) => (system(error, Code::Io), for_want(error)),
         _ => (Code::Io, ""),
     };
     Failure::at(location, code, error, to_do)
+}
+
+/// What to do if the system had not enough of something.
+fn for_want(error: &io::Error) -> &'static str {
+    use rustix::io::Errno;
+    let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    match is(Errno::MFILE) {
+        true => "raise the limit of open files (ulimit -Hn), or name fewer segments",
+        false => "",
+    }
 }
 
 /// A failure to make a segment, or to make or open it.

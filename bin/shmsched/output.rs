@@ -4,6 +4,7 @@ pub mod json;
 pub mod metrics;
 mod numbers;
 pub mod pressure;
+pub mod screen;
 pub mod style;
 pub mod table;
 mod text;

@@ -1,6 +1,6 @@
 //! `pressure` and `metrics`: what they say of a segment in use, and who may ask.
 
-use crate::stage::{Job, Stage, ended, shmsched, works};
+use crate::stage::{Job, Stage, ended, shmsched, under, works};
 use crate::support::{LONG, until};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A listening `metrics`.
@@ -19,7 +20,11 @@ struct Server {
 impl Server {
     #[track_caller]
     fn of(stage: &Stage, more: &[&str]) -> Server {
-        let mut job = stage.job("metrics", &[more, &["--listen", "0"]].concat());
+        Server::started(stage.job("metrics", &[more, &["--listen", "0"]].concat()))
+    }
+
+    #[track_caller]
+    fn started(mut job: Job) -> Server {
         until(LONG, "it listens", || {
             job.out().ends_with('\n') || job.poll().is_some()
         });
@@ -116,10 +121,25 @@ fn metrics_of_a_missing_and_a_damaged_segment() {
         );
         assert!(lines[0].contains(&first) && lines[1].contains(&second));
     }
-    // Once however often it is named.
+    // Once however often it is named, and however that is spelled.
     let twice = stage.segment().to_string_lossy().into_owned();
-    let page = stage.call("metrics", &[&twice]).is(0).text();
-    assert_eq!(page.matches("shmsched_up{").count(), 1);
+    let directory = stage.segment().parent().expect("it has one");
+    let round = format!(
+        "{0}/../{1}/S",
+        directory.display(),
+        directory.file_name().expect("a name").to_string_lossy()
+    );
+    for names in [&[&*twice][..], &[&round], &["./S"], &["./S", &round]] {
+        let mut command = stage.command("metrics", names);
+        let page = ended(command.current_dir(directory)).is(0).text();
+        assert_eq!(page.matches("shmsched_up{").count(), 1, "{names:?}");
+        assert_eq!(
+            page.matches("shmsched_scheduler_running{").count(),
+            1,
+            "{names:?}"
+        );
+        assert!(page.contains(&format!("segment=\"{twice}\"")), "{names:?}");
+    }
     // It comes, goes, and comes again.
     let other = Stage::new(&["--concurrency", "1"]);
     let late = stage.scene.path("late");
@@ -247,7 +267,10 @@ fn what_a_server_answers() {
     for (request, code) in [
         ("GET /metrics/ HTTP/1.1\r\nHost: x\r\n\r\n", 404),
         ("GET /../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-        ("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (
+            "POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
+            404,
+        ),
         (
             "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
             405,
@@ -262,7 +285,25 @@ fn what_a_server_answers() {
             answer.starts_with(&format!("HTTP/1.1 {code} ")),
             "{request:?}: {answer}"
         );
-        assert_eq!(code == 405, answer.contains("allow: GET"), "{answer}");
+        assert_eq!(code == 405, answer.contains("allow: GET, HEAD"), "{answer}");
+    }
+    // HEAD is GET without a body.
+    for path in ["/", "/metrics", "/nothing"] {
+        let [get, head] = ["GET", "HEAD"].map(|method| {
+            let answer = server.ask(&format!("{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+            let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+            let fields = head.lines().filter(|line| !line.starts_with("date: "));
+            let lengthless =
+                |line: &&str| path != "/metrics" || !line.starts_with("content-length: ");
+            let fields: Vec<String> = fields.filter(lengthless).map(str::to_owned).collect();
+            (
+                fields,
+                body.is_empty(),
+                head.contains("\r\ncontent-length: "),
+            )
+        });
+        assert_eq!((get.0, true, true), (head.0, head.1, head.2), "{path}");
+        assert!(!get.1);
     }
     // A path's query is nobody's concern.
     assert!(
@@ -561,12 +602,70 @@ fn collect(value: &Value, found: &mut impl FnMut(&str)) {
     }
 }
 
-/// `promtool`, where it is installed, finds no fault. `scripts/prometheus` does more.
+/// Runs a command with so few files, as a shell's `ulimit -n` says.
+fn with_files(soft: u32, hard: u32, inner: &Command) -> Command {
+    let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
+    under(&["sh", "-c", &script], inner)
+}
+
+#[test]
+fn more_segments_than_files() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    let names: Vec<String> = (0..60)
+        .map(|n| {
+            let path = stage.scene.path(&format!("n{n}"));
+            let name = path.to_string_lossy().into_owned();
+            ended_ok(&["create", &name, "--concurrency", "1", "--members", "16"]);
+            name
+        })
+        .collect();
+    // The limit may be raised; it may not; either way all are seen.
+    for (soft, hard) in [(20, 4_096), (40, 40), (20, 20)] {
+        let mut command = with_files(soft, hard, &stage.command("metrics", &names));
+        let page = ended(&mut command).is(0).text();
+        let ups = page.lines().filter(|line| line.starts_with("shmsched_up{"));
+        assert!(
+            ups.clone().count() == 61 && ups.clone().all(|line| line.ends_with("} 1")),
+            "{page}"
+        );
+        let mut command = with_files(soft, hard, &stage.command("top", &names));
+        let text = ended(&mut command).is(0).text();
+        assert_eq!(text.matches("running ").count(), 61, "{text}");
+    }
+    // With too few for even one it says so.
+    for verb in ["metrics", "top"] {
+        let ended = ended(&mut with_files(4, 4, &stage.command(verb, &names[..1])));
+        ended.is(74);
+        let line = ended.err.lines().next().expect("a line");
+        assert!(
+            line.contains("Too many open files") && line.contains("ulimit -Hn"),
+            "{line}"
+        );
+    }
+}
+
+/// Clients take files only as far as there are some left for the segments.
+#[test]
+fn idle_clients_leave_files_for_the_segments() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    let other = stage.scene.path("other").to_string_lossy().into_owned();
+    ended_ok(&["create", &other, "--rate", "5"]);
+    let command = stage.command("metrics", &[&other, "--listen", "0"]);
+    let server = Server::started(Job::start(&mut with_files(24, 24, &command)));
+    let _idle: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
+    for _ in 0..5 {
+        let page = server.fresh_page();
+        for name in ["S\"", "other"] {
+            assert_eq!(value(&page, &format!("shmsched_up{{{name}")), 1.0);
+        }
+        good_client(&server);
+    }
+}
+
+/// `promtool`, where it is installed, finds no fault, in what is served and in what is printed. `scripts/prometheus` does
+/// more.
 #[test]
 fn promtool_finds_no_fault() {
-    if !works(&["promtool", "--version"]) {
-        crate::support::skipped!("there is no promtool");
-    }
     let stage = Stage::new(&[
         "--concurrency",
         "unlimited",
@@ -577,26 +676,46 @@ fn promtool_finds_no_fault() {
     ]);
     let server = Server::of(&stage, &[]);
     let older = server.ask("GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain\r\n\r\n");
-    let page = older.split_once("\r\n\r\n").expect("a body").1;
-    let mut command = crate::stage::command("promtool");
-    let mut promtool = command
-        .args(["check", "metrics"])
-        .stdin(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    promtool
-        .stdin
-        .take()
-        .expect("piped")
-        .write_all(page.as_bytes())
-        .expect("sent");
-    let output = promtool.wait_with_output().expect("it ends");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(
-        output.status.success() && said.is_empty(),
-        "{}",
-        String::from_utf8_lossy(&said)
-    );
+    let served = older.split_once("\r\n\r\n").expect("a body").1;
+    let printed = stage.call("metrics", &["--format", "text"]).is(0).text();
+    let names = |text: &str| {
+        let types = text.lines().filter(|line| line.starts_with("# TYPE "));
+        types.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(names(served) == names(&printed) && !printed.contains("# EOF"));
+    let usual = stage
+        .call("metrics", &["--format", "openmetrics"])
+        .is(0)
+        .text();
+    assert!(usual.ends_with("# EOF\n"));
+    stage
+        .call("metrics", &["--format", "text", "--listen", "0"])
+        .is(64)
+        .one_line();
+    if !works(&["promtool", "--version"]) {
+        crate::support::skipped!("there is no promtool");
+    }
+    for page in [served, &printed] {
+        let mut command = crate::stage::command("promtool");
+        let mut promtool = command
+            .args(["check", "metrics"])
+            .stdin(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        promtool
+            .stdin
+            .take()
+            .expect("piped")
+            .write_all(page.as_bytes())
+            .expect("sent");
+        let output = promtool.wait_with_output().expect("it ends");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(
+            output.status.success() && said.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&said)
+        );
+    }
 }

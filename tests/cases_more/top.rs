@@ -226,7 +226,8 @@ fn case_58_any_size() {
     let process = terminal.front();
     let (before, begun) = (used(process), Instant::now());
     let mut chance = Chance::new();
-    for (width, height) in [(0, 0), (1, 1), (80, 1), (500, 200)] {
+    // The last is more than memory would do: it draws a part.
+    for (width, height) in [(0, 0), (1, 1), (80, 1), (500, 200), (65_535, 65_535)] {
         terminal.resize(width, height);
         std::thread::sleep(Duration::from_millis(150));
     }
@@ -286,12 +287,66 @@ fn case_58_no_terminal_no_codes() {
         .one_line();
 }
 
+/// Whether a code asks for a colour. Only the eight that every terminal with colours has are asked for.
+#[track_caller]
+fn coloured(text: &str) -> bool {
+    let codes = text.split("\x1b[").skip(1);
+    let codes = codes.filter_map(|code| {
+        let end = code.find(|c: char| c.is_ascii_alphabetic())?;
+        code[end..].starts_with('m').then(|| &code[..end])
+    });
+    let numbers: Vec<&str> = codes.flat_map(|code| code.split(';')).collect();
+    let known = ["", "0", "1", "2", "7", "31", "32", "33", "34", "36"];
+    assert!(
+        numbers.iter().all(|code| known.contains(code)),
+        "{numbers:?}"
+    );
+    numbers.iter().any(|code| code.len() == 2)
+}
+
+#[test]
+fn case_58_as_the_terminal_can() {
+    let stage = Stage::new(&["--concurrency", "2"]);
+    let _holder = holder(&stage);
+    for (term, colours) in [
+        ("vt100", false),
+        ("vt220", false),
+        ("xterm-mono", false),
+        ("ansi-m", false),
+        ("ansi", true),
+        ("xterm", true),
+    ] {
+        let terminal = open(&stage, "", &[("TERM", term)]);
+        terminal.says(0, "cat");
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(coloured(&terminal.since(0)), colours, "{term}");
+    }
+    // What is set first of the three decides.
+    for (environment, utf8) in [
+        (&[("LC_ALL", "C")][..], false),
+        (&[("LC_ALL", ""), ("LC_CTYPE", ""), ("LANG", "")], false),
+        (&[("LC_ALL", "C.UTF-8"), ("LANG", "C")], true),
+        (
+            &[("LC_ALL", ""), ("LC_CTYPE", "en_GB.utf8"), ("LANG", "C")],
+            true,
+        ),
+        (
+            &[("LC_ALL", ""), ("LC_CTYPE", "C"), ("LANG", "C.UTF-8")],
+            false,
+        ),
+    ] {
+        let terminal = open(&stage, "", environment);
+        terminal.says(0, "cat");
+        let written = terminal.since(0);
+        assert_eq!(!written.is_ascii(), utf8, "{environment:?} {written:?}");
+        assert_eq!(written.contains("####"), !utf8, "{environment:?}");
+    }
+}
+
 #[test]
 fn case_58_without_colour() {
     let stage = Stage::new(&["--concurrency", "2"]);
     let _holder = holder(&stage);
-    // Colours of the palette, but for going back to the default.
-    let coloured = |text: &str| text.contains("[38;5;") || text.contains("[48;5;");
     let mut terminal = open(&stage, "", &[("NO_COLOR", "1")]);
     terminal.says(0, "cat");
     std::thread::sleep(Duration::from_millis(300));
@@ -334,6 +389,43 @@ fn segments_appear_vanish_and_break() {
     let written = terminal.ended();
     restored(&written);
     assert!(written.contains("code 0"), "{written:?}");
+}
+
+#[test]
+fn more_segments_than_files_on_a_terminal() {
+    let stage = Stage::new(&["--concurrency", "2"]);
+    let directory = stage.scene.path("all");
+    std::fs::create_dir(&directory).unwrap();
+    for n in 0..40 {
+        let name = format!("n{n:02}");
+        let mut command = shmsched(&["create", &name, "--rate", "5", "--members", "16"]);
+        ended(command.env("SHMSCHED_DIR", &directory)).is(0);
+    }
+    let script = format!("ulimit -n 24; {}", script(""));
+    let mut terminal = Terminal::run(&script, &directory, &[]);
+    terminal.says(0, " of 40 ");
+    // The last one, beyond what may be open, has its numbers.
+    terminal.press("\x1b[Z");
+    terminal.says(0, "[n39]");
+    std::thread::sleep(Duration::from_millis(500));
+    terminal.press("q");
+    let written = terminal.ended();
+    restored(&written);
+    assert!(written.contains("code 0"), "{written:?}");
+    assert!(!written.contains("open files"), "{written:?}");
+}
+
+#[test]
+fn one_segment_however_it_is_spelled() {
+    let stage = Stage::new(&["--concurrency", "2"]);
+    let directory = stage.segment().parent().expect("it has one");
+    let mut command = shmsched(&["top", "./S", "S"]);
+    command
+        .arg(stage.segment())
+        .current_dir(directory)
+        .env("SHMSCHED_DIR", directory);
+    let text = ended(&mut command).is(0).text();
+    assert_eq!(text.matches("running ").count(), 1, "{text}");
 }
 
 #[test]

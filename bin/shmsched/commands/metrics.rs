@@ -6,31 +6,32 @@ mod connections;
 mod page;
 mod scrape;
 
-use crate::cli::Metrics;
+use super::several;
+use crate::cli::{Metrics, TextFormat};
 use crate::exit::{Failure, Outcome};
 use crate::output::metrics::{Form, Page};
 use crate::output::{self, Reader};
 
-use self::scrape::Watched;
+use self::scrape::All;
 
 pub fn metrics(arguments: &Metrics) -> Outcome {
-    let mut watched = Watched::all(&arguments.segments, arguments.trust_foreign)?;
+    let all = All::new(&arguments.segments, arguments.trust_foreign)?;
+    let limit = several::raise_limit();
     match &arguments.listen {
-        Some(address) => address::serve(address, watched),
-        None => once(&mut watched),
+        Some(address) => address::serve(address, all, limit),
+        None => once(all, limit, arguments.format),
     }
 }
 
 /// All to stdout. Of the segments that cannot be read each has its line on stderr; the first decides the exit code.
-fn once(watched: &mut [Watched]) -> Outcome {
-    let mut failures = Vec::new();
-    let scrapes = watched.iter_mut().map(|segment| {
-        let (scrape, failure) = segment.scrape();
-        failures.extend(failure);
-        scrape
-    });
-    let page = Page::new(scrapes.collect()).text(Form::OpenMetrics);
-    if output::print(&page)? == Reader::Gone {
+fn once(mut all: All, limit: usize, format: TextFormat) -> Outcome {
+    all.keep(several::room(limit, 0));
+    let form = match format {
+        TextFormat::Openmetrics => Form::OpenMetrics,
+        TextFormat::Text => Form::Prometheus,
+    };
+    let (scrapes, failures) = all.scrape();
+    if output::print(&Page::new(scrapes).text(form))? == Reader::Gone {
         return Ok(0);
     }
     let codes: Vec<u8> = failures.iter().map(Failure::report).collect();

@@ -14,6 +14,7 @@ mod pressure;
 mod rm;
 mod run;
 mod set;
+mod several;
 mod top;
 mod wait;
 

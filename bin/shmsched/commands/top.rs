@@ -21,6 +21,7 @@ use self::sources::{Seen, Sources};
 use self::terminal::{Input, Screen};
 use crate::cli::Top;
 use crate::exit::{self, Code, Failure, Outcome};
+use crate::output::screen;
 use crate::output::style::{self, Style};
 use crate::output::{self, table};
 use crate::signals::Signals;
@@ -77,7 +78,7 @@ fn live(arguments: &Top, sources: &mut Sources, keyboard: terminal::Keyboard) ->
     let trouble = |error: io::Error| Failure::new(Code::Io, format_args!("the terminal: {error}"));
     let mut signals = Signals::catch().map_err(trouble)?;
     signals.catch_for_a_screen().map_err(trouble)?;
-    let mut model = Model::new(style::of_stdout().colour);
+    let mut model = Model::new(style::of_stdout().colour).only_ascii(!screen::is_utf8());
     let mut keys = Keys::default();
     let mut screen = Screen::enter(keyboard, &signals).map_err(trouble)?;
     let begun = Instant::now();

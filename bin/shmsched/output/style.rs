@@ -46,7 +46,10 @@ pub fn of_stdout() -> Style {
     // As https://no-color.org has it: set and not empty.
     let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     Style {
-        colour: io::stdout().is_terminal() && !refused && !is_dumb(),
+        colour: io::stdout().is_terminal()
+            && !refused
+            && !is_dumb()
+            && !super::screen::is_monochrome(),
         columns: screen().map(|(columns, _)| columns),
     }
 }

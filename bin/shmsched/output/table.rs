@@ -79,7 +79,7 @@ fn row(member: &MemberInfo) -> [String; 8] {
 }
 
 /// For how long it has held: not longer than it has been there, if that is all that is known.
-fn held_for(member: &MemberInfo) -> String {
+pub fn held_for(member: &MemberInfo) -> String {
     match (member.held, member.held_ms) {
         (0, _) => "-".into(),
         (_, Some(ms)) => time(ms),

@@ -8,14 +8,15 @@ use std::thread;
 
 use super::connections;
 use super::page::Pages;
-use super::scrape::Watched;
+use super::scrape::All;
+use crate::commands::several;
 use crate::exit::{self, Code, Failure, Outcome};
 use crate::output;
 use crate::signals::Signals;
 
 /// Serves at that address, and says on stdout where that is once it is ready. Signals are for the main thread, so all the rest
 /// is on others.
-pub fn serve(address: &str, watched: Vec<Watched>) -> Outcome {
+pub fn serve(address: &str, all: All, limit: usize) -> Outcome {
     let mut signals = Signals::catch().map_err(|error| Failure::new(Code::Io, error))?;
     let refused = |error: io::Error| exit::listening(&error, address);
     let listener = TcpListener::bind(address).map_err(refused)?;
@@ -25,7 +26,7 @@ pub fn serve(address: &str, watched: Vec<Watched>) -> Outcome {
     let server = thread::Builder::new().name("metrics".into());
     let server = server.spawn(move || {
         // The main thread is there as long as the process is.
-        let _ = sender.send(run(listener, watched));
+        let _ = sender.send(run(listener, all, limit));
         alarm.wake();
     });
     server.map_err(refused)?;
@@ -41,7 +42,7 @@ pub fn serve(address: &str, watched: Vec<Watched>) -> Outcome {
     }
 }
 
-fn run(listener: TcpListener, watched: Vec<Watched>) -> io::Error {
+fn run(listener: TcpListener, mut all: All, limit: usize) -> io::Error {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -56,7 +57,13 @@ fn run(listener: TcpListener, watched: Vec<Watched>) -> io::Error {
             .set_nonblocking(true)
             .and_then(|()| tokio::net::TcpListener::from_std(listener));
         match listener {
-            Ok(listener) => connections::serve(listener, Arc::new(Pages::new(watched))).await,
+            Ok(listener) => {
+                // Files are for clients and segments: neither may take all.
+                let room = several::room(limit, 0);
+                let clients = (room / 2).clamp(1, connections::MOST);
+                all.keep(room - clients);
+                connections::serve(listener, clients, Arc::new(Pages::new(all))).await
+            }
             Err(error) => error,
         }
     })

@@ -1,4 +1,4 @@
-//! What a request is answered: GET of two paths, everything else refused.
+//! What a request is answered: GET and HEAD of two paths, everything else refused.
 
 use std::convert::Infallible;
 
@@ -15,13 +15,18 @@ type Answer = Response<Full<Bytes>>;
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 pub async fn answer<B>(request: Request<B>, pages: &Pages) -> Result<Answer, Infallible> {
-    if request.method() != Method::GET {
-        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+    let path = request.uri().path();
+    if !["/", "/metrics"].contains(&path) {
+        return Ok(plain(StatusCode::NOT_FOUND, "not found; see /metrics\n"));
+    }
+    // The server sends no body after HEAD.
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         let headers = refused.headers_mut();
-        headers.insert(ALLOW, HeaderValue::from_static("GET"));
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(refused);
     }
-    Ok(match request.uri().path() {
+    Ok(match path {
         "/metrics" => {
             let form = wanted(request.headers());
             match pages.get().await {
@@ -32,8 +37,7 @@ pub async fn answer<B>(request: Request<B>, pages: &Pages) -> Result<Answer, Inf
                 ),
             }
         }
-        "/" => plain(StatusCode::OK, "shmsched metrics are at /metrics\n"),
-        _ => plain(StatusCode::NOT_FOUND, "not found; see /metrics\n"),
+        _ => plain(StatusCode::OK, "shmsched metrics are at /metrics\n"),
     })
 }
 

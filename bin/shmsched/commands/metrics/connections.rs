@@ -14,8 +14,9 @@ use tokio::task::AbortHandle;
 use super::answer::answer;
 use super::page::Pages;
 
-/// So many at once. One more, and the oldest is cut off: who holds them open without a word keeps nobody out.
-const MOST: usize = 64;
+/// So many at once, or fewer if few files may be open. One more, and the oldest is cut off: who holds them open without a
+/// word keeps nobody out.
+pub const MOST: usize = 64;
 /// A request is complete within so long.
 const REQUEST: Duration = Duration::from_secs(5);
 /// A connection has ended within so long, the answer read or not.
@@ -26,19 +27,23 @@ const LARGEST_HEAD: usize = 16 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts and answers, without end.
-pub async fn serve(listener: TcpListener, pages: Arc<Pages>) -> io::Error {
-    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(MOST);
+pub async fn serve(listener: TcpListener, most: usize, pages: Arc<Pages>) -> io::Error {
+    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(most);
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) if is_passing(&error) => {
+                // Perhaps for want of a descriptor.
+                if let Some(oldest) = open.pop_front() {
+                    oldest.abort();
+                }
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
             Err(error) => return error,
         };
         open.retain(|connection| !connection.is_finished());
-        if open.len() >= MOST
+        if open.len() >= most
             && let Some(oldest) = open.pop_front()
         {
             oldest.abort();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
 
-use super::scrape::Watched;
+use super::scrape::All;
 use crate::output::metrics::{Form, Page};
 
 /// A page is served again for so long: so many clients cost no more than one.
@@ -31,14 +31,14 @@ impl Texts {
 
 /// Makes pages; at most one at a time.
 pub struct Pages {
-    watched: Arc<Mutex<Vec<Watched>>>,
+    all: Arc<Mutex<All>>,
     last: tokio::sync::Mutex<Option<Texts>>,
 }
 
 impl Pages {
-    pub fn new(watched: Vec<Watched>) -> Pages {
+    pub fn new(all: All) -> Pages {
         Pages {
-            watched: Arc::new(Mutex::new(watched)),
+            all: Arc::new(Mutex::new(all)),
             last: tokio::sync::Mutex::new(None),
         }
     }
@@ -50,17 +50,16 @@ impl Pages {
             return Ok(texts.clone());
         }
         // Reading a busy segment may take a while, during which others are answered.
-        let watched = Arc::clone(&self.watched);
-        let texts = tokio::task::spawn_blocking(move || make(&watched)).await?;
+        let all = Arc::clone(&self.all);
+        let texts = tokio::task::spawn_blocking(move || make(&all)).await?;
         *last = Some(texts.clone());
         Ok(texts)
     }
 }
 
-fn make(watched: &Mutex<Vec<Watched>>) -> Texts {
-    let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-    let scrapes = watched.iter_mut().map(|segment| segment.scrape().0);
-    let page = Page::new(scrapes.collect());
+fn make(all: &Mutex<All>) -> Texts {
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    let page = Page::new(all.scrape().0);
     Texts {
         made: Instant::now(),
         open_metrics: page.text(Form::OpenMetrics).into(),

@@ -1,31 +1,31 @@
-//! One segment, looked at again and again: it may be missing, come, be replaced.
+//! Segments, looked at again and again.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 
 use shmsched::{Location, Observer, OpenError, Snapshot};
 
+use crate::commands::several;
 use crate::exit::{self, Failure};
 use crate::output::metrics::Scrape;
 
-pub struct Watched {
-    location: Location,
-    label: String,
-    trust_foreign: bool,
-    observer: Option<Observer>,
+/// Segments, in the order in which they were named.
+pub struct All {
+    segments: Vec<Watched>,
+    /// So many stay open; the others are opened anew each time.
+    room: usize,
 }
 
-impl Watched {
-    /// Those segments, each once, with labels that tell them apart.
-    pub fn all(segments: &[OsString], trust_foreign: bool) -> Result<Vec<Watched>, Failure> {
+impl All {
+    /// Those segments, each once however it is spelled, with labels that tell them apart.
+    pub fn new(segments: &[OsString], trust_foreign: bool) -> Result<All, Failure> {
         let mut all: Vec<Watched> = Vec::new();
         let given = segments.iter().map(|segment| Some(segment.as_os_str()));
         let default = segments.is_empty().then_some(None);
+        let mut places = HashSet::new();
         for segment in given.chain(default) {
             let location = Location::resolve(segment).map_err(|error| exit::locating(&error))?;
-            if all
-                .iter()
-                .any(|other| other.location.path() == location.path())
-            {
+            if !places.insert(several::place(&location)) {
                 continue;
             }
             // Paths that are not UTF-8 may look the same.
@@ -40,11 +40,43 @@ impl Watched {
                 observer: None,
             });
         }
-        Ok(all)
+        Ok(All {
+            segments: all,
+            room: usize::MAX,
+        })
     }
 
+    /// Keeps so many open between scrapes.
+    pub fn keep(&mut self, room: usize) {
+        self.room = room;
+    }
+
+    /// What there is now, and why some of it is nothing.
+    pub fn scrape(&mut self) -> (Vec<Scrape>, Vec<Failure>) {
+        let (mut scrapes, mut failures) = (Vec::new(), Vec::new());
+        for (at, segment) in self.segments.iter_mut().enumerate() {
+            let (scrape, failure) = segment.scrape();
+            failures.extend(failure);
+            if at >= self.room {
+                segment.observer = None;
+            }
+            scrapes.push(scrape);
+        }
+        (scrapes, failures)
+    }
+}
+
+/// One of them: it may be missing, come, be replaced.
+struct Watched {
+    location: Location,
+    label: String,
+    trust_foreign: bool,
+    observer: Option<Observer>,
+}
+
+impl Watched {
     /// What there is now, and why that is nothing.
-    pub fn scrape(&mut self) -> (Scrape, Option<Failure>) {
+    fn scrape(&mut self) -> (Scrape, Option<Failure>) {
         let (snapshot, failure) = match self.look() {
             Ok(snapshot) => (Some(snapshot), None),
             Err(error) => {
@@ -78,17 +110,26 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn labels(names: &[OsString]) -> Vec<String> {
+        let all = All::new(names, false).unwrap();
+        all.segments
+            .into_iter()
+            .map(|segment| segment.label)
+            .collect()
+    }
 
     #[test]
     fn each_segment_once() {
         let names = ["/x/a", "/x/a", "/x/b"].map(OsString::from);
-        let all = Watched::all(&names, false).unwrap();
-        let labels: Vec<&str> = all.iter().map(|segment| segment.label.as_str()).collect();
-        assert_eq!(labels, ["/x/a", "/x/b"]);
+        assert_eq!(labels(&names), ["/x/a", "/x/b"]);
+        // The same directory, and nothing is there yet.
+        let names = ["/tmp/../tmp/none", "/tmp/none", "/tmp/./none"].map(OsString::from);
+        assert_eq!(labels(&names), ["/tmp/../tmp/none"]);
 
-        use std::os::unix::ffi::OsStringExt;
         let odd = [&b"/x/\xff"[..], b"/x/\xfe"].map(|name| OsString::from_vec(name.to_vec()));
-        let all = Watched::all(&odd, false).unwrap();
-        assert_ne!(all[0].label, all[1].label);
+        let labels = labels(&odd);
+        assert_ne!(labels[0], labels[1]);
     }
 }

@@ -1,7 +1,7 @@
 //! What was typed, from the bytes of a raw terminal.
 //!
-//! crossterm's reader is not used: it reads again where it has half a sequence, which blocks, and never returns from a
-//! terminal that hung up.
+//! Not by crossterm: its reader reads again where it has half a sequence, which blocks, and never returns from a terminal
+//! that hung up.
 
 use std::collections::VecDeque;
 

@@ -50,6 +50,8 @@ pub struct Model {
     paused: bool,
     help: bool,
     colour: bool,
+    /// Nothing but ASCII.
+    ascii: bool,
     /// The member that is marked, by its slot and generation.
     cursor: Option<(u32, u32)>,
     /// The first row shown.
@@ -66,6 +68,11 @@ impl Model {
             colour,
             ..Model::default()
         }
+    }
+
+    /// The same, for a terminal that shows nothing but ASCII, or for any other.
+    pub fn only_ascii(self, ascii: bool) -> Model {
+        Model { ascii, ..self }
     }
 
     /// A look at all segments, so long after the first.
@@ -235,6 +242,19 @@ impl Model {
 
     pub fn shows_help(&self) -> bool {
         self.help
+    }
+
+    /// How many members the selected segment has.
+    pub fn members(&self) -> usize {
+        let found = self.selected().map(|watched| &watched.found);
+        match found {
+            Some(Ok(snapshot)) => snapshot.members.len(),
+            _ => 0,
+        }
+    }
+
+    pub fn is_ascii(&self) -> bool {
+        self.ascii
     }
 
     pub fn is_coloured(&self) -> bool {

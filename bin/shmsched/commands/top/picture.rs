@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 
 /// The size of the screen in the picture.
-pub const SIZE: Rect = Rect::new(0, 0, 110, 30);
+pub const SIZE: Rect = Rect::new(0, 0, 110, 22);
 
 /// A cell, in pixels.
 const CELL: (u32, u32) = (8, 17);
@@ -53,7 +53,7 @@ pub fn svg(buffer: &Buffer) -> String {
     let (width, height) = (columns * CELL.0 + 2 * MARGIN, rows * CELL.1 + 2 * MARGIN);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\" font-family=\"monospace\" font-size=\"13\" xml:space=\"preserve\">\n\
+         viewBox=\"0 0 {width} {height}\" font-family=\"monospace\" font-size=\"13.3\" xml:space=\"preserve\">\n\
          <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{PAPER}\"/>\n"
     );
     for y in 0..buffer.area.height {
@@ -88,30 +88,33 @@ fn run(svg: &mut String, (x, y): (u16, u16), cells: u16, text: &str, paint: &Pai
             at.0, at.1, CELL.1, paint.paper
         );
     }
-    let blanks = text.chars().take_while(|c| *c == ' ').count() as u32;
-    let text = text.trim();
-    if text.is_empty() {
-        return;
-    }
-    let at = (at.0 + blanks * CELL.0, at.1);
-    let width = text.chars().count() as u32 * CELL.0;
     let bold = if paint.bold {
         " font-weight=\"bold\""
     } else {
         ""
     };
     let dim = if paint.dim { " opacity=\"0.6\"" } else { "" };
-    let text = text
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;");
-    let _ = writeln!(
-        svg,
-        "<text x=\"{}\" y=\"{}\" textLength=\"{width}\" lengthAdjust=\"spacingAndGlyphs\" fill=\"{}\"{bold}{dim}>{text}</text>",
-        at.0,
-        at.1 + 13,
-        paint.ink
-    );
+    // Each word at its place: the letters of a font are seldom exactly as wide as a cell.
+    let mut column = 0;
+    for word in text.split(' ') {
+        let letters = word.chars().count() as u32;
+        let x = at.0 + column * CELL.0;
+        column += letters + 1;
+        if letters == 0 {
+            continue;
+        }
+        let width = letters * CELL.0;
+        let word = word
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x}\" y=\"{}\" textLength=\"{width}\" fill=\"{}\"{bold}{dim}>{word}</text>",
+            at.1 + 13,
+            paint.ink
+        );
+    }
 }
 
 #[cfg(test)]
@@ -125,7 +128,13 @@ mod tests {
         buffer.set_string(0, 0, "a <&> b", Style::new().fg(Color::Red));
         buffer.set_string(0, 1, "x", Style::new().add_modifier(Modifier::REVERSED));
         let svg = svg(&buffer);
-        assert!(svg.contains("a &lt;&amp;&gt; b</text>") && svg.contains("#ef5350"));
+        assert!(svg.contains(">&lt;&amp;&gt;</text>") && svg.contains("#ef5350"));
+        // Each word is where its cells are.
+        for (x, word) in [(10, "a"), (10 + 2 * 8, "&lt;&amp;&gt;"), (10 + 6 * 8, "b")] {
+            let found = svg.lines().find(|line| line.contains(&format!(">{word}<")));
+            let found = found.unwrap_or_else(|| panic!("{word}"));
+            assert!(found.contains(&format!("x=\"{x}\"")), "{found}");
+        }
         assert_eq!(svg.matches("<rect").count(), 2);
         assert!(svg.ends_with("</svg>\n"));
     }

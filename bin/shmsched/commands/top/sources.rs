@@ -1,6 +1,6 @@
 //! Which segments are watched, and what is seen of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 use shmsched::{Location, Observer, OpenError, Snapshot};
 
 use crate::commands::list;
+use crate::commands::several;
 use crate::exit::{self, Failure};
 
 /// How often the directory is read, and a segment that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The terminal and the signals have so many files.
+const SCREEN: usize = 8;
 /// How long a segment of the directory that is gone stays in the list.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -38,6 +41,8 @@ pub struct Sources {
     sights: HashMap<PathBuf, Sight>,
     trust_foreign: bool,
     listed: Option<Instant>,
+    /// So many stay open between looks; the others are opened anew each time.
+    room: usize,
 }
 
 impl Sources {
@@ -53,14 +58,21 @@ impl Sources {
             sights: HashMap::new(),
             trust_foreign,
             listed: None,
+            room: several::room(several::raise_limit(), SCREEN),
         };
+        let mut places = HashSet::new();
         for name in names {
             let location = Location::resolve(Some(name)).map_err(|error| exit::locating(&error))?;
-            let observer = crate::commands::observe(&location, trust_foreign)?;
-            let sight = Sight::Open(Box::new(observer));
-            if sources.sights.insert(location.path(), sight).is_none() {
-                sources.locations.push(location);
+            if !places.insert(several::place(&location)) {
+                continue;
             }
+            let observer = crate::commands::observe(&location, trust_foreign)?;
+            let sight = match sources.locations.len() < sources.room {
+                true => Sight::Open(Box::new(observer)),
+                false => Sight::Fresh,
+            };
+            sources.sights.insert(location.path(), sight);
+            sources.locations.push(location);
         }
         Ok(sources)
     }
@@ -75,11 +87,15 @@ impl Sources {
             self.list()?;
         }
         let mut all = Vec::with_capacity(self.locations.len());
-        for location in &self.locations {
+        for (at, location) in self.locations.iter().enumerate() {
             let last = self.sights.remove(&location.path());
             let name = location.name();
             let of_it = |member| about(&name, member);
             let (sight, found) = look(location, last, self.trust_foreign, of_it);
+            let sight = match sight {
+                Sight::Open(_) if at >= self.room => Sight::Fresh,
+                sight => sight,
+            };
             self.sights.insert(location.path(), sight);
             all.push(Seen { name, found });
         }

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use ratatui::backend::{Backend, CrosstermBackend};
-use ratatui::buffer::Buffer;
-use ratatui::crossterm::style::force_color_output;
+use anstyle::{AnsiColor, Reset, Style as Codes};
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Signal, getpgrp, getppid, getsid, kill_current_process_group};
@@ -24,6 +24,12 @@ use crate::signals::Signals;
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[0m\x1b[2J";
 /// Plain text, the cursor, the main screen.
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
+
+/// Nothing on it.
+const CLEAR: &[u8] = b"\x1b[2J";
+
+/// No screen is larger than this, whatever the terminal says: each cell takes some memory.
+const LARGEST: (u16, u16) = (1_000, 500);
 
 /// How long a terminal may take before what it has not shown is thrown away.
 const PATIENCE: Timespec = Timespec {
@@ -53,7 +59,7 @@ pub enum Input {
 /// The terminal, ours until this is dropped.
 pub struct Screen {
     keyboard: Keyboard,
-    backend: CrosstermBackend<Out>,
+    out: Out,
     shown: Buffer,
     /// It is on the other screen, or will be with the next frame.
     entered: bool,
@@ -82,15 +88,13 @@ impl Screen {
                 report(panic);
             }));
         });
-        // Whether there are colours is the view's affair.
-        force_color_output(true);
         let mut screen = Screen {
             keyboard,
-            backend: CrosstermBackend::new(Out {
+            out: Out {
                 bytes: Vec::new(),
                 out: unblocked()?,
                 signals: signals.as_fd().try_clone_to_owned()?,
-            }),
+            },
             shown: Buffer::empty(Rect::ZERO),
             entered: false,
             gone: false,
@@ -143,17 +147,18 @@ impl Screen {
     /// Draws, and sends what has changed. `false` if a signal came before the terminal had taken all of it.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<bool> {
         let size = termios::tcgetwinsize(io::stdout())?;
-        let mut buffer = Buffer::empty(Rect::new(0, 0, size.ws_col, size.ws_row));
+        let (width, height) = (size.ws_col.min(LARGEST.0), size.ws_row.min(LARGEST.1));
+        let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
         draw(&mut buffer);
         if !self.entered {
-            self.backend.write_all(ENTER)?;
+            self.out.write_all(ENTER)?;
         }
         if self.shown.area != buffer.area {
-            self.backend.clear()?;
+            self.out.write_all(CLEAR)?;
             self.shown = Buffer::empty(buffer.area);
         }
-        self.backend.draw(self.shown.diff(&buffer).into_iter())?;
-        match Write::flush(&mut self.backend) {
+        paint(&self.shown.diff(&buffer), &mut self.out)?;
+        match self.out.flush() {
             Ok(()) => (self.shown, self.entered) = (buffer, true),
             // Nobody knows what it shows: from the start the next time.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -196,6 +201,52 @@ impl Drop for Screen {
     fn drop(&mut self) {
         leave();
     }
+}
+
+/// Cells at their places, in the colours that every terminal with colours has.
+fn paint(cells: &[(u16, u16, &Cell)], out: &mut impl Write) -> io::Result<()> {
+    let mut next = None;
+    let mut codes = Codes::new();
+    for (x, y, cell) in cells {
+        if next != Some((*x, *y)) {
+            write!(out, "\x1b[{};{}H", y + 1, x + 1)?;
+        }
+        let wanted = codes_of(cell);
+        if wanted != codes {
+            write!(out, "{}{}", Reset.render(), wanted.render())?;
+            codes = wanted;
+        }
+        out.write_all(cell.symbol().as_bytes())?;
+        // After a wide letter the next place is told anew.
+        next = Some((x + 1, *y));
+    }
+    match codes.is_plain() {
+        true => Ok(()),
+        false => write!(out, "{}", Reset.render()),
+    }
+}
+
+fn codes_of(cell: &Cell) -> Codes {
+    let colour = match cell.fg {
+        Color::Red => Some(AnsiColor::Red),
+        Color::Green => Some(AnsiColor::Green),
+        Color::Yellow => Some(AnsiColor::Yellow),
+        Color::Blue => Some(AnsiColor::Blue),
+        Color::Cyan => Some(AnsiColor::Cyan),
+        _ => None,
+    };
+    let effects = [
+        (Modifier::BOLD, anstyle::Effects::BOLD),
+        (Modifier::DIM, anstyle::Effects::DIMMED),
+        (Modifier::REVERSED, anstyle::Effects::INVERT),
+    ];
+    let effects = effects
+        .into_iter()
+        .filter(|(modifier, _)| cell.modifier.contains(*modifier))
+        .fold(anstyle::Effects::new(), |all, (_, effect)| all | effect);
+    Codes::new()
+        .fg_color(colour.map(Into::into))
+        .effects(effects)
 }
 
 /// Sends a signal to this process group, as the terminal would have.

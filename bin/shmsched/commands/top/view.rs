@@ -3,12 +3,13 @@
 mod gates;
 mod members;
 mod segments;
+mod text;
 mod theme;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Paragraph, Widget};
+use ratatui::widgets::{Block, Clear, Widget};
 
 use self::theme::Theme;
 use super::model::Model;
@@ -29,7 +30,7 @@ pub fn draw(model: &mut Model, buffer: &mut Buffer) {
         }
     };
     if model.segments().len() > 1 && left.height >= 16 {
-        let height = segments::height(model, left.height / 4);
+        let height = segments::height(model, room_for_segments(model, left));
         segments::draw(model, theme, buffer, below(&mut left, height));
         below(&mut left, 1);
     }
@@ -45,6 +46,24 @@ pub fn draw(model: &mut Model, buffer: &mut Buffer) {
     if model.shows_help() {
         help(theme, buffer);
     }
+    if model.is_ascii() {
+        text::to_ascii(buffer);
+    }
+}
+
+/// A quarter, or what the gates and the members leave.
+fn room_for_segments(model: &Model, left: Rect) -> u16 {
+    let quarter = left.height / 4;
+    let rest = Rect {
+        height: left.height - quarter - 1,
+        ..left
+    };
+    let members = u16::try_from(model.members()).unwrap_or(u16::MAX).max(2);
+    // The lines between, and the heads of the columns.
+    let others = gates::height(model, rest)
+        .saturating_add(members)
+        .saturating_add(3);
+    left.height.saturating_sub(others).max(quarter)
 }
 
 /// Takes so many lines from the top of what is left.
@@ -58,24 +77,47 @@ fn below(left: &mut Rect, height: u16) -> Rect {
     taken
 }
 
-/// `shmsched top  [thumbs] uplink`, and what is unusual.
+/// `shmsched top  2 of 3  thumbs [uplink] backup`, and what is unusual. The selected name is always there.
 fn title(model: &Model, theme: Theme, buffer: &mut Buffer, area: Rect) {
+    let mut room = area;
+    if model.is_paused() {
+        let text = Line::styled(" paused ", theme.marked());
+        room.width = room.width.saturating_sub(9);
+        text.right_aligned().render(area, buffer);
+    }
     let mut spans = vec![Span::styled("shmsched top", theme.strong()), "  ".into()];
-    for (at, watched) in model.segments().iter().enumerate() {
-        let name = escaped(&watched.name);
-        spans.push(match at == model.selected_index() {
+    let (all, selected) = (model.segments(), model.selected_index());
+    if all.is_empty() {
+        spans.push("no segments".into());
+    }
+    if all.len() > 1 {
+        spans.push(format!("{} of {}  ", selected + 1, all.len()).into());
+    }
+    let before: usize = spans.iter().map(Span::width).sum();
+    let names: Vec<String> = all.iter().map(|watched| escaped(&watched.name)).collect();
+    let (mut used, mut from) = (before, 0);
+    for (at, name) in names.iter().enumerate().take(selected + 1).rev() {
+        used += text::width(name) + 2;
+        // With a place for the mark.
+        if used + usize::from(at > 0) > room.width.into() && at < selected {
+            from = at + 1;
+            break;
+        }
+    }
+    if from > 0 {
+        spans.push(text::MARK.into());
+    }
+    for (at, name) in names.iter().enumerate().skip(from) {
+        spans.push(match at == selected {
             true => Span::styled(format!("[{name}]"), theme.name()),
             false => Span::raw(format!(" {name} ")),
         });
     }
-    if model.segments().is_empty() {
-        spans.push("no segments".into());
+    // A blank at the end needs no room.
+    if let Some(last) = spans.last_mut() {
+        last.content = last.content.trim_end().to_owned().into();
     }
-    Line::from(spans).render(area, buffer);
-    if model.is_paused() {
-        let text = Line::styled(" paused ", theme.marked());
-        text.right_aligned().render(area, buffer);
-    }
+    text::put(Line::from(spans), room, buffer);
 }
 
 fn bottom(model: &Model, theme: Theme, buffer: &mut Buffer, area: Rect) {
@@ -95,7 +137,7 @@ fn bottom(model: &Model, theme: Theme, buffer: &mut Buffer, area: Rect) {
         filter => text.push_str(&format!("  / filter: {}, esc for all", escaped(filter))),
     }
     text.push_str("  p pause  tab segment  c colour");
-    Line::styled(text, theme.quiet()).render(area, buffer);
+    text::put(Line::styled(text, theme.quiet()), area, buffer);
 }
 
 const HELP: [&str; 14] = [
@@ -108,8 +150,8 @@ const HELP: [&str; 14] = [
     "p, space      pause, go on",
     "c             colours on, off",
     "",
-    "pressure a/b  somebody waited for a percent of the last 10 s,",
-    "              and for b percent while nothing moved",
+    "some, full    for how much of the time somebody waited, and nothing",
+    "              moved meanwhile; lately, as avg10 of the kernel's files",
     "#1 high 2.0s  the place in the line, the priority, the time waited",
     "*             the pid is one of another pid namespace",
     "curves        a column a second; pressure to 100 %",
@@ -126,8 +168,14 @@ fn help(theme: Theme, buffer: &mut Buffer) {
         .title(" any key ")
         .border_style(theme.name());
     let block = block.padding(ratatui::widgets::Padding::horizontal(1));
-    let lines: Vec<Line> = HELP.into_iter().map(Line::from).collect();
-    Paragraph::new(lines).block(block).render(area, buffer);
+    let mut left = block.inner(area);
+    block.render(area, buffer);
+    let more = usize::from(left.height) < HELP.len();
+    for text in HELP {
+        let last = more && left.height == 1;
+        let line = Line::raw(if last { text::MARK } else { text });
+        text::put(line, below(&mut left, 1), buffer);
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use shmsched::{Gate, MemberInfo, MemberState, PlaceState, Priority, Snapshot, WaitingInfo};
 
-use crate::output::{counted, escaped, json, short, time};
+use crate::output::table::held_for;
+use crate::output::{counted, json, literal, short, time};
 
 /// What the rows are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,13 +148,17 @@ fn row(member: &MemberInfo) -> Row {
         } else {
             String::new()
         },
-        held_for: member.held_ms.filter(|_| holds).map_or(String::new(), time),
+        held_for: if holds {
+            held_for(member)
+        } else {
+            String::new()
+        },
         waiting: places.join(", "),
         is_called: member
             .waiting
             .iter()
             .any(|place| place.state == PlaceState::Called),
-        command: escaped(&member.command),
+        command: literal(&member.command),
     }
 }
 

@@ -4,21 +4,89 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{RenderDirection, Sparkline, Widget};
-use shmsched::{Gate, LimiterInfo, PacerInfo, Pressure, Priority, SchedulerInfo, Snapshot};
+use shmsched::{
+    Gate, LimiterInfo, PacerInfo, Pressure, Priority, SchedulerInfo, Snapshot, Stalled,
+};
 
-use super::super::history::History;
 use super::super::model::{Model, Watched};
+use super::text;
 use super::theme::Theme;
 use crate::output::{escaped, limit, short, span, time};
 
 /// The letters before the bars.
 const LABEL: u16 = 8;
-/// The letters before a curve.
-const NUMBERS: u16 = 23;
-/// Between the words and the numbers.
+/// Between the words, the numbers and a curve.
 const GAP: u16 = 2;
-/// From this width on there are curves.
-const WIDE: u16 = 76;
+
+/// How much is said on the right, by the width of the screen.
+#[derive(Clone, Copy, PartialEq)]
+enum Numbers {
+    /// Numbers alone.
+    Bare,
+    /// With what they are.
+    Named,
+    /// With what they are, and a curve.
+    Curve,
+    /// The same, and the word pressure.
+    Wide,
+}
+
+impl Numbers {
+    fn of(width: u16) -> Option<Numbers> {
+        match width {
+            0..30 => None,
+            30..54 => Some(Numbers::Bare),
+            54..76 => Some(Numbers::Named),
+            76..100 => Some(Numbers::Curve),
+            100.. => Some(Numbers::Wide),
+        }
+    }
+
+    /// The letters before a curve.
+    fn letters(self) -> u16 {
+        match self {
+            Numbers::Bare => 9,
+            Numbers::Named | Numbers::Curve => 23,
+            Numbers::Wide => 32,
+        }
+    }
+
+    fn width(self, screen: u16) -> u16 {
+        let curve = match self {
+            Numbers::Bare | Numbers::Named => 0,
+            Numbers::Curve => GAP + 8 + (screen - 76) / 3,
+            Numbers::Wide => GAP + 10 + ((screen - 100) / 3).min(60),
+        };
+        self.letters() + curve
+    }
+
+    /// `admitted     12.3/s`
+    fn rate(self, moved: &str, rate: &str) -> String {
+        let room = usize::from(self.letters()) - 2;
+        match self {
+            Numbers::Bare => format!("{rate:>room$}/s"),
+            _ => format!("{moved:<9}{rate:>0$}/s", room - 9),
+        }
+    }
+
+    /// `some  12.3 full   0.0 %`
+    fn pressure(self, pressure: Pressure) -> String {
+        let part = |stalled: Stalled| {
+            let share = stalled.averages[0];
+            format!("{}.{}", share / 100, share % 100 / 10)
+        };
+        let (some, full) = (part(pressure.some), part(pressure.full));
+        let before = if self == Numbers::Wide {
+            "pressure "
+        } else {
+            ""
+        };
+        match self {
+            Numbers::Bare => format!("{some:>7} %"),
+            _ => format!("{before}some {some:>5} full {full:>5} %"),
+        }
+    }
+}
 
 /// A gate, whichever it is.
 struct Shown {
@@ -69,11 +137,19 @@ pub fn draw(model: &Model, theme: Theme, buffer: &mut Buffer, area: Rect) {
         Ok(snapshot) => snapshot,
         Err(why) => {
             let text = format!("{}: {}", escaped(&watched.name), escaped(why));
-            return Line::styled(text, theme.wrong()).render(super::below(&mut left, 1), buffer);
+            return text::put(
+                Line::styled(text, theme.wrong()),
+                super::below(&mut left, 1),
+                buffer,
+            );
         }
     };
     if let Some(note) = note(snapshot) {
-        Line::styled(note, theme.wrong()).render(super::below(&mut left, 1), buffer);
+        text::put(
+            Line::styled(note, theme.wrong()),
+            super::below(&mut left, 1),
+            buffer,
+        );
     }
     let gates = shown(snapshot);
     let targets = gates.iter().filter(|gate| gate.targets.is_some()).count() as u16;
@@ -84,13 +160,24 @@ pub fn draw(model: &Model, theme: Theme, buffer: &mut Buffer, area: Rect) {
         _ => 1,
     };
     for gate in &gates {
-        one(gate, watched, theme, buffer, super::below(&mut left, 1));
+        one(
+            gate,
+            watched,
+            theme,
+            each == 1,
+            buffer,
+            super::below(&mut left, 1),
+        );
         if each > 1 {
             two(gate, watched, theme, buffer, super::below(&mut left, 1));
         }
         if let Some(targets) = gate.targets.as_ref().filter(|_| each > 2) {
             let text = format!("{:1$}targets {targets}", "", usize::from(LABEL));
-            Line::styled(text, theme.quiet()).render(super::below(&mut left, 1), buffer);
+            text::put(
+                Line::styled(text, theme.quiet()),
+                super::below(&mut left, 1),
+                buffer,
+            );
         }
     }
 }
@@ -111,12 +198,10 @@ fn note(snapshot: &Snapshot) -> Option<&'static str> {
 
 /// The room of the words, and of numbers and curve on the right.
 fn columns(area: Rect) -> (Rect, Rect) {
-    let right = match area.width {
-        WIDE.. => NUMBERS + ((area.width - WIDE) / 3).min(60) + 10,
-        _ => 0,
-    };
+    let right = Numbers::of(area.width).map_or(0, |numbers| numbers.width(area.width));
+    let gap = if right > 0 { GAP } else { 0 };
     let left = Rect {
-        width: area.width - right - if right > 0 { GAP } else { 0 },
+        width: area.width - right - gap,
         ..area
     };
     let right = Rect {
@@ -127,15 +212,31 @@ fn columns(area: Rect) -> (Rect, Rect) {
     (left, right)
 }
 
-/// `slots   ████████░░░░ 2 of 3        admitted 12.3/s ▁▂▃`
-fn one(gate: &Shown, watched: &Watched, theme: Theme, buffer: &mut Buffer, area: Rect) {
+/// `slots   ████████░░░░ 2 of 3        admitted 12.3/s ▁▂▃`; a line that is alone says who waits and the pressure, which
+/// matter more than a rate.
+fn one(
+    gate: &Shown,
+    watched: &Watched,
+    theme: Theme,
+    alone: bool,
+    buffer: &mut Buffer,
+    area: Rect,
+) {
     let (left, right) = columns(area);
     let mut spans = vec![Span::styled(
         format!("{:<1$}", gate.label, usize::from(LABEL)),
         theme.strong(),
     )];
+    let waiting = match alone && gate.waiting > 0 {
+        true => format!(", {} waiting", gate.waiting),
+        false => String::new(),
+    };
     if let Some((used, all)) = gate.bar {
+        let words = usize::from(LABEL) + 1 + text::width(&gate.state) + waiting.len();
         let room = usize::from((left.width / 4).min(24));
+        let room = room
+            .min(usize::from(left.width).saturating_sub(words))
+            .max(3);
         let share = if all > 0.0 {
             (used / all).clamp(0.0, 1.0)
         } else {
@@ -151,20 +252,15 @@ fn one(gate: &Shown, watched: &Watched, theme: Theme, buffer: &mut Buffer, area:
         spans.push(" ".into());
     }
     spans.push(Span::raw(gate.state.clone()));
-    if area.height > 0 && left.width < 40 && gate.waiting > 0 {
-        spans.push(Span::styled(
-            format!(", {} wait", gate.waiting),
-            theme.waits(),
-        ));
+    spans.push(Span::styled(waiting, theme.waits()));
+    text::put(Line::from(spans), left, buffer);
+    match alone {
+        true => pressure(gate, watched, theme, buffer, right),
+        false => rates(gate, watched, theme, buffer, right),
     }
-    Line::from(spans).render(left, buffer);
-    let history = watched.history(gate.gate);
-    let rate = history.rate().map_or("-".into(), rate);
-    let text = format!("{:<9}{rate:>8}/s", gate.moved);
-    curve(text, theme.curve(), history.rates(), None, buffer, right);
 }
 
-/// `        waiting 3, first 1.2s: high 1, normal 2        pressure 12.3/0.0 % ▁▂▃`
+/// `        waiting 3, first 1.2s: high 1, normal 2        some  12.3 full   0.0 % ▁▂▃`
 fn two(gate: &Shown, watched: &Watched, theme: Theme, buffer: &mut Buffer, area: Rect) {
     let (left, right) = columns(area);
     let style = match gate.waiting {
@@ -172,34 +268,41 @@ fn two(gate: &Shown, watched: &Watched, theme: Theme, buffer: &mut Buffer, area:
         _ => theme.waits(),
     };
     let indent = " ".repeat(LABEL.into());
-    let text = Span::styled(gate.queue.clone(), style);
-    Line::from(vec![Span::raw(indent), text]).render(left, buffer);
-    let [some, full] = [gate.pressure.some, gate.pressure.full].map(|stalled| stalled.averages[0]);
-    let part = |share: u16| format!("{}.{}", share / 100, share % 100 / 10);
-    let text = format!("pressure {}/{} %", part(some), part(full));
-    let history: &History = watched.history(gate.gate);
-    curve(
-        text,
-        theme.pressure(some),
-        history.pressures(),
-        Some(10_000),
-        buffer,
-        right,
-    );
+    let queue = Span::styled(gate.queue.clone(), style);
+    text::put(Line::from(vec![Span::raw(indent), queue]), left, buffer);
+    pressure(gate, watched, theme, buffer, right);
+}
+
+fn rates(gate: &Shown, watched: &Watched, theme: Theme, buffer: &mut Buffer, area: Rect) {
+    let history = watched.history(gate.gate);
+    let rate = history.rate().map_or("-".into(), rate);
+    let text = |numbers: Numbers| Line::raw(numbers.rate(gate.moved, &rate));
+    curve(text, theme.curve(), history.rates(), None, buffer, area);
+}
+
+fn pressure(gate: &Shown, watched: &Watched, theme: Theme, buffer: &mut Buffer, area: Rect) {
+    let style = theme.pressure(gate.pressure.some.averages[0]);
+    let values = watched.history(gate.gate).pressures();
+    let text = |numbers: Numbers| Line::raw(numbers.pressure(gate.pressure));
+    curve(text, style, values, Some(10_000), buffer, area);
 }
 
 fn curve(
-    text: String,
+    text: impl Fn(Numbers) -> Line<'static>,
     style: ratatui::style::Style,
     values: Vec<u64>,
     most: Option<u64>,
     buffer: &mut Buffer,
     area: Rect,
 ) {
-    Line::raw(text).render(area, buffer);
+    let Some(numbers) = Numbers::of(buffer.area.width) else {
+        return;
+    };
+    text::put(text(numbers), area, buffer);
+    let before = (numbers.letters() + GAP).min(area.width);
     let room = Rect {
-        x: area.x + NUMBERS.min(area.width),
-        width: area.width.saturating_sub(NUMBERS),
+        x: area.x + before,
+        width: area.width - before,
         ..area
     };
     let curve = Sparkline::default()

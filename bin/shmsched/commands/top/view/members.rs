@@ -1,12 +1,19 @@
 //! The members of the selected segment: who holds, who waits.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Constraint, Rect};
+use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Row as TableRow, Table, Widget};
+use ratatui::widgets::Widget;
 
 use super::super::model::{Model, Row};
+use super::text::{self, Cell};
 use super::theme::Theme;
+
+/// Between two columns.
+const GAP: u16 = 2;
+/// The usual width of what a member waits for, and the least of its command.
+const WAITING: u16 = 18;
+const COMMAND: u16 = 10;
 
 /// A column: its name, its width, from which width of the screen on it is there, and its text.
 struct Column {
@@ -62,7 +69,7 @@ const COLUMNS: [Column; 8] = [
     },
     Column {
         name: "WAITING",
-        width: 18,
+        width: WAITING,
         from: 36,
         right: false,
         text: |row| row.waiting.clone(),
@@ -88,25 +95,40 @@ pub fn draw(model: &mut Model, theme: Theme, buffer: &mut Buffer, area: Rect) {
         .iter()
         .filter(|column| area.width >= column.from)
         .collect();
-    let widths = columns.iter().map(|column| match column.name {
-        "COMMAND" => Constraint::Min(0),
-        // As wide as it must, but the command is seen, too.
-        "WAITING" => {
-            let longest = rows.iter().map(|row| row.waiting.chars().count()).max();
-            let longest = u16::try_from(longest.unwrap_or(0)).unwrap_or(u16::MAX);
-            Constraint::Length(longest.clamp(column.width, column.width.max(area.width / 3)))
-        }
-        _ => Constraint::Length(column.width),
-    });
-    let header = columns
-        .iter()
-        .map(|column| aligned(column, column.name.to_owned()));
-    let header = TableRow::new(header).style(theme.strong());
-    let widths: Vec<Constraint> = widths.collect();
-    let lines = rows.iter().enumerate().map(|(at, row)| {
-        let cells = columns
-            .iter()
-            .map(|column| aligned(column, (column.text)(row)));
+    let fixed: u16 = columns.iter().map(|column| column.width + GAP).sum();
+    // As wide as it must, but the command is seen, too.
+    let longest = rows.iter().map(|row| text::width(&row.waiting)).max();
+    let longest = u16::try_from(longest.unwrap_or(0)).unwrap_or(u16::MAX);
+    let others = fixed.saturating_sub(WAITING);
+    let most = area
+        .width
+        .saturating_sub(others + COMMAND)
+        .min(WAITING.max(area.width / 3));
+    let waiting = longest.max(WAITING).min(most);
+    let command = area.width.saturating_sub(others + waiting);
+    let width = |column: &Column| match column.name {
+        "WAITING" => waiting,
+        "COMMAND" => command,
+        _ => column.width,
+    };
+    let cells = |texts: &dyn Fn(&Column) -> String| -> Vec<Cell> {
+        let cells = columns.iter().map(|column| Cell {
+            text: texts(column),
+            width: width(column),
+            right: column.right,
+        });
+        cells.collect()
+    };
+    let mut left = area;
+    let header = cells(&|column| column.name.to_owned());
+    text::row(
+        &header,
+        GAP,
+        theme.strong(),
+        super::below(&mut left, 1),
+        buffer,
+    );
+    for (at, row) in rows.iter().enumerate() {
         let style = match row {
             row if row.is_odd => theme.wrong(),
             row if row.holds() => theme.holds(),
@@ -117,21 +139,12 @@ pub fn draw(model: &mut Model, theme: Theme, buffer: &mut Buffer, area: Rect) {
             true => style.patch(theme.marked()),
             false => style,
         };
-        TableRow::new(cells).style(style)
-    });
-    let table = Table::new(lines, widths).header(header).column_spacing(2);
-    Widget::render(table, area, buffer);
+        let cells = cells(&|column| (column.text)(row));
+        text::row(&cells, GAP, style, super::below(&mut left, 1), buffer);
+    }
     if all > rows.len() && area.width >= 50 {
         let text = format!(" {} of {all} ", rows.len());
         let line = Line::from(Span::styled(text, theme.quiet())).right_aligned();
         line.render(Rect { height: 1, ..area }, buffer);
     }
-}
-
-fn aligned(column: &Column, text: String) -> Cell<'static> {
-    let line = Line::raw(text);
-    Cell::from(match column.right {
-        true => line.right_aligned(),
-        false => line,
-    })
 }

@@ -1,17 +1,34 @@
 //! All segments, a line each, as `list` shows them.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Constraint, Rect};
+use ratatui::layout::Rect;
 use ratatui::text::Line;
-use ratatui::widgets::{Cell, Row, Table, Widget};
 use shmsched::Snapshot;
 
 use super::super::model::{Model, Watched};
+use super::text::{self, Cell};
 use super::theme::Theme;
 use crate::output::{escaped, limit, percent, short, span};
 
-const HEADER: [&str; 8] = [
-    "SEGMENT", "RUNNING", "LIMIT", "TOKENS", "RATE", "INTERVAL", "WAITING", "PRESSURE",
+/// A column of numbers: its name, its width, and which goes first where there is too little room.
+struct Column {
+    name: &'static str,
+    width: u16,
+    rank: usize,
+}
+
+const fn column(name: &'static str, width: u16, rank: usize) -> Column {
+    Column { name, width, rank }
+}
+
+const COLUMNS: [Column; 7] = [
+    column("RUNNING", 7, 2),
+    column("LIMIT", 9, 3),
+    column("TOKENS", 8, 4),
+    column("RATE", 8, 5),
+    column("INTERVAL", 9, 6),
+    column("WAITING", 7, 1),
+    column("PRESSURE", 9, 0),
 ];
 
 /// How many lines, of those there may be.
@@ -22,56 +39,99 @@ pub fn height(model: &Model, most: u16) -> u16 {
 }
 
 pub fn draw(model: &Model, theme: Theme, buffer: &mut Buffer, area: Rect) {
+    let all = model.segments();
     let room = usize::from(area.height.saturating_sub(1));
     let selected = model.selected_index();
     // The selected one is among those shown.
     let from = (selected + 1).saturating_sub(room);
-    let shown = model.segments().iter().enumerate().skip(from).take(room);
-    let rows = shown.map(|(at, watched)| {
-        let row = row(watched);
-        match at == selected {
-            true => row.style(theme.marked()),
-            false => row,
-        }
-    });
-    let names = model
-        .segments()
+    let shown = &all[from..(from + room).min(all.len())];
+    let first = match shown.len() < all.len() {
+        true => format!("SEGMENT {} of {}", shown.len(), all.len()),
+        false => "SEGMENT".to_owned(),
+    };
+    let names = all
         .iter()
-        .map(|watched| escaped(&watched.name).chars().count());
-    let name = names.max().unwrap_or(0).clamp(10, 24) as u16;
-    let widths = [name, 7, 9, 8, 8, 9, 7, 9].map(Constraint::Length);
-    let header = HEADER
-        .into_iter()
-        .zip(0..)
-        .map(|(name, at)| cell(name.to_owned(), at));
-    let table = Table::new(rows, widths)
-        .header(Row::new(header).style(theme.strong()))
-        .column_spacing(1);
-    Widget::render(table, area, buffer);
-    // What is wrong with one takes the place of its numbers.
-    let shown = model.segments().iter().skip(from).take(room);
-    for (watched, y) in shown.zip(area.y + 1..) {
+        .map(|watched| text::width(&escaped(&watched.name)));
+    let name = names.max().unwrap_or(0).clamp(10, 24).max(first.len());
+    let name = u16::try_from(name).unwrap_or(24);
+    let fits = fitting(area.width.saturating_sub(name));
+    let mut left = area;
+    let of = |first: String, numbers: Vec<String>| {
+        let first = Cell {
+            text: first,
+            width: name,
+            right: false,
+        };
+        let numbers = COLUMNS.iter().zip(numbers);
+        let numbers = numbers.filter(|(column, _)| column.rank < fits);
+        let numbers = numbers.map(|(column, text)| Cell {
+            text,
+            width: column.width,
+            right: true,
+        });
+        [first].into_iter().chain(numbers).collect::<Vec<Cell>>()
+    };
+    let header = COLUMNS.iter().map(|column| column.name.to_owned());
+    let header = of(first, header.collect());
+    text::row(
+        &header,
+        1,
+        theme.strong(),
+        super::below(&mut left, 1),
+        buffer,
+    );
+    for (watched, at) in shown.iter().zip(from..) {
+        let line = super::below(&mut left, 1);
+        let style = match at == selected {
+            true => theme.marked(),
+            false => ratatui::style::Style::new(),
+        };
+        text::row(
+            &of(escaped(&watched.name), numbers(watched)),
+            1,
+            style,
+            line,
+            buffer,
+        );
+        // What is wrong with one takes the place of its numbers.
         if let Err(why) = &watched.found {
-            let x = area.x.saturating_add(name + 1).min(area.right());
-            let room = area.right() - x;
-            buffer.set_stringn(x, y, escaped(why), room.into(), theme.wrong());
+            let x = line.x.saturating_add(name + 1).min(line.right());
+            let room = Rect {
+                x,
+                width: line.right() - x,
+                ..line
+            };
+            text::put(Line::styled(escaped(why), theme.wrong()), room, buffer);
         }
     }
 }
 
-fn row(watched: &Watched) -> Row<'static> {
-    let name = escaped(&watched.name);
-    match &watched.found {
-        Ok(snapshot) => {
-            let cells = [vec![name], numbers(snapshot)].concat();
-            Row::new(cells.into_iter().zip(0..).map(|(text, at)| cell(text, at)))
-        }
-        Err(_) => Row::new([name]),
-    }
+/// How many of the columns there is room for, by rank.
+fn fitting(room: u16) -> usize {
+    let mut used = 0;
+    let width = |rank| {
+        COLUMNS
+            .iter()
+            .find(|column| column.rank == rank)
+            .map_or(0, |column| column.width)
+    };
+    let fits = |rank: &usize| {
+        used += width(*rank) + 1;
+        used <= room
+    };
+    (0..COLUMNS.len()).take_while(fits).count()
 }
 
-fn numbers(snapshot: &Snapshot) -> Vec<String> {
-    let (scheduler, limiter, pacer) = (&snapshot.scheduler, &snapshot.limiter, &snapshot.pacer);
+fn numbers(watched: &Watched) -> Vec<String> {
+    let Ok(snapshot) = &watched.found else {
+        return Vec::new();
+    };
+    let Snapshot {
+        scheduler,
+        limiter,
+        pacer,
+        ..
+    } = snapshot;
     let dash = || "-".to_owned();
     let queued = |queued: &[u64; 7]| queued.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
     let waiting = [
@@ -100,9 +160,4 @@ fn numbers(snapshot: &Snapshot) -> Vec<String> {
             .to_string(),
         percent(crate::output::table::pressure(snapshot)),
     ]
-}
-
-fn cell(text: String, at: usize) -> Cell<'static> {
-    let line = Line::raw(text);
-    Cell::from(if at == 0 { line } else { line.right_aligned() })
 }

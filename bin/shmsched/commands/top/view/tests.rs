@@ -13,6 +13,7 @@ use super::super::keys::Key;
 use super::super::model::Model;
 use super::super::sources::Seen;
 use super::draw;
+use crate::output::escaped;
 use crate::output::table::samples;
 
 /// Sizes of terminals, and some that are none.
@@ -115,7 +116,7 @@ fn others() -> Vec<Seen> {
 
 #[test]
 fn pictures() {
-    for (width, height) in [(1, 1), (80, 1), (40, 10), (80, 24), (200, 60)] {
+    for (width, height) in [(1, 1), (80, 1), (40, 10), (60, 16), (80, 24), (200, 60)] {
         let name = format!("{width}x{height}");
         is(&name, &drawn(&mut model(true, &[]), (width, height)));
         // Colours change no letter.
@@ -132,6 +133,119 @@ fn pictures_of_several_segments() {
     model.press(Key::Char('?'));
     is("help", &drawn(&mut model, (80, 24)));
     is("none", &drawn(&mut Model::new(true), (80, 24)));
+}
+
+/// So many, and which of them is selected.
+fn many(count: usize, selected: usize) -> Model {
+    let others = (1..count).map(|n| {
+        let mut next = samples::busy();
+        next.segment.name = format!("segment-{n:02}");
+        seen(next)
+    });
+    let mut model = model(true, &others.collect::<Vec<_>>());
+    for _ in 0..selected {
+        model.press(Key::Tab);
+    }
+    model
+}
+
+#[test]
+fn many_segments_use_the_room_there_is() {
+    is("many", &drawn(&mut many(22, 0), (100, 30)));
+    is("many60", &drawn(&mut many(22, 17), (60, 30)));
+    for (count, (width, height)) in [
+        (22, (100, 30)),
+        (22, (60, 30)),
+        (12, (80, 24)),
+        (300, (100, 60)),
+    ] {
+        for selected in [0, 1, count / 2, count - 1] {
+            let mut model = many(count, selected);
+            let name = escaped(&model.selected().unwrap().name);
+            let all = text(&drawn(&mut model, (width, height)));
+            let lines: Vec<&str> = all.lines().collect();
+            // In the title and in the list.
+            assert!(lines[0].contains(&format!("[{name}]")), "{all}");
+            assert!(
+                lines[0].contains(&format!("{} of {count}", selected + 1)),
+                "{all}"
+            );
+            assert!(
+                lines[1..].iter().any(|line| line.starts_with(&name)),
+                "{all}"
+            );
+            // No line is empty that could show one more, but for two or three that the gates do not use.
+            let shown = lines
+                .iter()
+                .filter(|line| line.starts_with("segment-") || line.starts_with("thumbs"))
+                .count();
+            if shown < count {
+                assert!(
+                    lines[1].starts_with(&format!("SEGMENT {shown} of {count} ")),
+                    "{all}"
+                );
+                let empty = lines.iter().filter(|line| line.is_empty()).count();
+                assert!(empty <= 5, "{empty} {all}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_name_is_cut_with_a_mark() {
+    let mut long = full();
+    long.segment.name = "/srv/app/with/a/long/way/to/its/segment".into();
+    let mut model = Model::new(true);
+    model.take(Duration::ZERO, [vec![seen(long)], others()].concat());
+    let all = text(&drawn(&mut model, (60, 24)));
+    let lines: Vec<&str> = all.lines().collect();
+    assert!(
+        lines[0].ends_with('\u{2026}') && lines[2].starts_with("/srv/app/with/a/long/wa\u{2026}"),
+        "{all}"
+    );
+    model.press(Key::Tab);
+    model.press(Key::Tab);
+    let all = text(&drawn(&mut model, (60, 24)));
+    assert!(
+        all.lines()
+            .next()
+            .unwrap()
+            .ends_with("\u{2026} broken\\u{1b} [uplink]"),
+        "{all}"
+    );
+}
+
+/// What matters most is there at every width: what is used, who waits, and the pressure.
+#[test]
+fn pressure_is_seen_at_any_width() {
+    for height in [10, 24] {
+        for width in 30..200 {
+            let all = text(&drawn(&mut model(true, &[]), (width, height)));
+            assert!(
+                all.contains("2 of 2") && all.contains("87.0 "),
+                "{width} {all}"
+            );
+            let waits = if height == 10 {
+                "1 waiting"
+            } else {
+                "waiting 1"
+            };
+            assert!(
+                all.contains(waits) || all.contains("1 wa\u{2026}") || width < 40,
+                "{width} {all}"
+            );
+            assert!(height == 10 || all.contains("56.0/s"), "{width} {all}");
+        }
+    }
+}
+
+#[test]
+fn ascii_where_nothing_else_is_shown() {
+    let mut model = model(true, &others()).only_ascii(true);
+    let all = text(&drawn(&mut model, (100, 30)));
+    assert!(all.is_ascii() && all.contains("######## 2 of 2"), "{all}");
+    model.press(Key::Char('?'));
+    is("ascii", &drawn(&mut model, (80, 24)));
 }
 
 #[test]
