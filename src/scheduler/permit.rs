@@ -1,8 +1,10 @@
 //! Permits: slots held, given back on drop.
 
-use super::{Scheduler, Share};
+use super::Scheduler;
+use crate::segment::Handle;
 use crate::sys::clock;
 use std::fmt;
+use std::sync::Arc;
 
 /// How many slots, and since when if that is to be counted, in one word: a permit of two words travels in registers, one
 /// of three through memory, which costs an uncontended acquire and release half as much again.
@@ -49,6 +51,33 @@ impl Held {
             _ if u64::from(slots) > SLOTS => Held(slots.into()),
             _ => Held(self.0 & !SLOTS | u64::from(slots)),
         }
+    }
+}
+
+/// What an owned permit keeps of its Scheduler: one count to raise, where a Scheduler has several.
+#[derive(Clone)]
+pub(crate) struct Share(pub(super) Arc<Handle>);
+
+impl Share {
+    fn share(&self) -> Share {
+        self.clone()
+    }
+
+    #[inline(always)]
+    fn give_fast(&self, slots: u32) -> bool {
+        let Share(handle) = self;
+        let views = &handle.attachment.views;
+        handle
+            .attachment
+            .give_fast(&views.hot, &views.records, slots)
+    }
+
+    fn give_held(&self, held: Held) {
+        self.0.attachment.give_held(held);
+    }
+
+    fn is_same(&self, other: &Share) -> bool {
+        Arc::ptr_eq(&self.0.attachment, &other.0.attachment)
     }
 }
 
