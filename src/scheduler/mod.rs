@@ -13,6 +13,8 @@ mod turn;
 use permit::{Held, Share};
 pub use permit::{OwnedPermit, Permit};
 pub use stats::{QueueStats, SharedStats, Stats};
+#[cfg(feature = "tower")]
+pub(crate) use take::Slots;
 
 use crate::concurrency::Concurrency;
 use crate::error::{AcquireError, CreateError};
