@@ -157,7 +157,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`TryAcquireError::NoTokens`]: it would have to wait; nothing was taken.
+    /// [`TryAcquireError::NoTokens`]: it would have to wait. [`TryAcquireError::Failed`]: it can never succeed, for what
+    /// [`Limiter::acquire`] says. Nothing was taken.
     ///
     /// ```
     /// # use shmsched::{Limiter, TryAcquireError};
@@ -174,11 +175,22 @@ impl Limiter {
         Err(TryAcquireError::NoTokens)
     }
 
-    /// Waits for tokens.
+    /// Waits for tokens, 0 to 2147483647 of them (I6), on any executor.
+    ///
+    /// ```
+    /// # use shmsched::{Limiter, Priority};
+    /// # futures_executor::block_on(async {
+    /// let limiter = Limiter::local(1_000)?;
+    /// limiter.acquire(1_000, Priority::Normal).await?; // at once: the bucket is full
+    /// limiter.acquire(10, Priority::Normal).await?; // 10 ms later
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`AcquireError`]: more than 2147483647 tokens, segment retired, gone or damaged, handle used after a fork.
+    /// [`AcquireError`]: more than 2147483647 tokens, segment retired, gone or damaged, handle used after a fork, or no
+    /// thread to be had that wakes tasks.
     ///
     /// # Cancel safety
     ///
@@ -187,11 +199,16 @@ impl Limiter {
         self.acquire_until(tokens, priority, Deadline::Never).await
     }
 
-    /// Waits for tokens until a deadline, on any executor: no timer of a runtime is needed.
+    /// Waits for tokens until a deadline, on any executor: no timer of a runtime is needed. A duration counts from the
+    /// call, not from the first poll.
     ///
     /// # Errors
     ///
     /// As [`Limiter::acquire`], and [`AcquireError::TimedOut`]: nothing was taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::acquire`].
     pub fn acquire_until(
         &self,
         tokens: u32,
@@ -217,7 +234,8 @@ impl Limiter {
         Taking::new(Tokens(self.clone(), tokens, priority), until.stamp())
     }
 
-    /// Blocks this thread until it has its tokens. Do not call it on a thread that an executor needs.
+    /// Blocks this thread until it has its tokens. Do not call it on a thread that an executor needs. [`Limiter`] has an
+    /// example.
     ///
     /// # Errors
     ///
@@ -246,6 +264,15 @@ impl Limiter {
 
     /// Gives back tokens that were taken for something that did not happen, at every level; never above the capacity.
     /// Wakes whoever can go on with them. Tokens that were not taken before create some: nothing checks.
+    ///
+    /// ```
+    /// # use shmsched::Limiter;
+    /// let limiter = Limiter::local(10)?;
+    /// limiter.try_consume(10)?;
+    /// limiter.refund(4); // four were not sent after all
+    /// assert!(limiter.try_consume(4).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn refund(&self, tokens: u32) {
         let attachment = self.attachment();
         if tokens == 0 || attachment.failure() == Some(AcquireError::Forked) {

@@ -38,7 +38,16 @@ pub struct LimiterStats {
 impl Limiter {
     /// Counters of this instance (one member: all clones of the handle). `tokens` is the segment's, the same for all (J12).
     ///
-    /// Takes the member's queue lock: poll with moderation.
+    /// Takes the member's queue lock: poll with moderation. All zero in a forked child.
+    ///
+    /// ```
+    /// # use shmsched::Limiter;
+    /// let limiter = Limiter::local(10)?;
+    /// limiter.try_consume(10)?;
+    /// let stats = limiter.stats();
+    /// assert_eq!((stats.tokens_per_second, stats.pending, stats.forced), (10, 0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> LimiterStats {
         let attachment = self.attachment();
         if attachment.failure() == Some(AcquireError::Forked) {

@@ -59,6 +59,10 @@ use std::time::Duration;
 /// Every future here may be dropped at any time: while it waits it gives up its place, which is free at once, and takes no
 /// start (P24). A start that was taken is spent (P27).
 ///
+/// # Memory ordering
+///
+/// A start carries no data: it orders nothing but the starts themselves.
+///
 /// ```
 /// use shmsched::{Pacer, TryStartError};
 /// use std::time::Duration;
@@ -111,7 +115,8 @@ impl Pacer {
     ///
     /// # Errors
     ///
-    /// [`TryStartError::NotYet`]: it would have to wait.
+    /// [`TryStartError::NotYet`]: it would have to wait. [`TryStartError::Failed`]: it can never succeed, for what
+    /// [`Pacer::start`] says.
     pub fn try_start(&self) -> Result<(), TryStartError> {
         let ask = &self.asks(false);
         // What is taken at once was taken just now: between that and a second stamp lies less than the caller's own way to
@@ -122,11 +127,12 @@ impl Pacer {
         }
     }
 
-    /// Waits for a start. Begin the operation right after: [`Pacer::run`] does.
+    /// Waits for a start, on any executor. Begin the operation right after: [`Pacer::run`] does. [`Pacer`] has an example.
     ///
     /// # Errors
     ///
-    /// [`StartError::QueueFull`], and what ends any wait.
+    /// [`StartError::QueueFull`] (P17). [`StartError::Failed`]: segment retired, gone or damaged, handle used after a fork, or
+    /// no thread to be had that wakes tasks.
     ///
     /// # Cancel safety
     ///
@@ -140,6 +146,22 @@ impl Pacer {
     /// # Errors
     ///
     /// As [`Pacer::start`], and [`AcquireError::TimedOut`]: no start was taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Pacer::start`].
+    ///
+    /// ```
+    /// # use shmsched::{AcquireError, Pacer, StartError};
+    /// # use std::time::Duration;
+    /// # futures_executor::block_on(async {
+    /// let pacer = Pacer::local(Duration::from_secs(60), 8)?;
+    /// pacer.start().await?;
+    /// let late = pacer.start_until(Duration::from_millis(5)).await;
+    /// assert_eq!(late, Err(StartError::Failed(AcquireError::TimedOut)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn start_until(
         &self,
         until: impl Into<Deadline>,
@@ -153,6 +175,10 @@ impl Pacer {
     /// # Errors
     ///
     /// As [`Pacer::start_until`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Pacer::start`].
     pub fn start_holding_until(
         &self,
         until: impl Into<Deadline>,
@@ -222,7 +248,7 @@ impl Pacer {
         Ok(operation().await)
     }
 
-    /// The interval.
+    /// The interval; zero in a forked child.
     pub fn interval(&self) -> Duration {
         match self.attachment().failure() {
             Some(AcquireError::Forked) => Duration::ZERO,

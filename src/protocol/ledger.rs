@@ -204,7 +204,7 @@ pub fn give_sum(common: &Record, running: &I32, sum: u32) {
 pub struct Books<'a> {
     /// All member slots.
     pub roster: &'a [Member],
-    /// All records: the members' common ones, one per slot of `roster`, then those leased to threads.
+    /// All records: the members' common ones, one per row of `roster`, then those leased to threads.
     pub records: &'a [Record],
     /// One more than the highest member slot ever used.
     pub members_high: &'a U32,

@@ -18,6 +18,27 @@ impl Scheduler {
     /// releases a slot, in a loop, never recursively; or, if another process released, on a thread of their own; maybe
     /// before this returns (C7). `false` also after dispose or close, when `f` is dropped (C6, E10).
     ///
+    /// There is no error: why nothing was queued, [`Scheduler::is_closed`] says, or an acquire. The last handle being
+    /// dropped drops what is queued, uncalled.
+    ///
+    /// ```
+    /// # use shmsched::{Priority, Scheduler};
+    /// use std::sync::mpsc::channel;
+    ///
+    /// let scheduler = Scheduler::local(1)?;
+    /// let (done, names) = channel();
+    /// for name in ["first", "second"] {
+    ///     let (done, giver) = (done.clone(), scheduler.clone());
+    ///     let work = move |name| {
+    ///         done.send(name).unwrap();
+    ///         giver.release().unwrap();
+    ///     };
+    ///     assert!(scheduler.acquire_with(work, Priority::Normal, name)); // a slot was free both times
+    /// }
+    /// assert_eq!([names.recv()?, names.recv()?], ["first", "second"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Panics
     ///
     /// A panic of `f` gives the slot back; within this call it goes on to the caller (E3), from a queued `f` it ends at

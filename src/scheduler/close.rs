@@ -6,7 +6,19 @@ use crate::segment::attachment::state;
 use crate::trace::Document;
 
 impl Scheduler {
-    /// Ends every wait of this member with [`AcquireError::Closed`] and every later acquire; permits stay valid.
+    /// Ends every wait of this member with [`AcquireError::Closed`](crate::AcquireError::Closed) and every later acquire, and
+    /// drops its queued callbacks; permits stay valid. Other members are not concerned, nor are other gates. A second time
+    /// does nothing.
+    ///
+    /// ```
+    /// # use shmsched::{AcquireError, Priority, Scheduler};
+    /// let scheduler = Scheduler::local(2)?;
+    /// let permit = scheduler.try_acquire(Priority::Normal)?;
+    /// scheduler.close();
+    /// assert_eq!(scheduler.blocking_acquire(Priority::Normal).err(), Some(AcquireError::Closed));
+    /// drop(permit); // still counts until here
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn close(&self) {
         let attachment = self.attachment();
         if attachment.state.set_bits(state::CLOSED) & (state::CLOSED | state::FORKED) == 0 {
@@ -20,8 +32,19 @@ impl Scheduler {
     }
 
     /// Gives back at once every slot of this member, those of work that still runs included (E7), ends its waits with
-    /// [`AcquireError::Disposed`], drops its queued callbacks (X20) and makes later releases do nothing (E13). So others
+    /// [`AcquireError::Disposed`](crate::AcquireError::Disposed), drops its queued callbacks (X20) and makes later releases do nothing (E13). So others
     /// may for a while run more than the limit (E17). A second time does nothing (E14).
+    ///
+    /// ```
+    /// # use shmsched::{Priority, Scheduler};
+    /// let scheduler = Scheduler::local(2)?;
+    /// let permit = scheduler.try_acquire(Priority::Normal)?;
+    /// scheduler.dispose();
+    /// assert_eq!(scheduler.available_permits(), 2);
+    /// drop(permit); // gives nothing back any more
+    /// assert_eq!(scheduler.available_permits(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn dispose(&self) {
         let attachment = self.attachment();
         if attachment.state.get() & (state::DISPOSED | state::FORKED) != 0 {

@@ -47,7 +47,8 @@ use std::time::Duration;
 /// # Cancel safety
 ///
 /// Every future here may be dropped at any time: it leaves the queue, gives back nothing it did not take, and passes a
-/// turn it was called for on to the next.
+/// turn it was called for on to the next. One that is not polled for 250 ms when its turn comes lets others go first, and
+/// has its turn when it is polled.
 ///
 /// # Memory ordering
 ///
@@ -102,7 +103,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// [`CreateError::Invalid`], or the system has no memory.
+    /// [`CreateError::Invalid`]: a limit or a target above 2147483647 (A10); or the system has no memory.
     pub fn local(concurrency: impl Into<Concurrency>) -> Result<Scheduler, CreateError> {
         let settings = Settings::new().concurrency(concurrency);
         Ok(Scheduler::shared(local(settings, None)?))
@@ -110,7 +111,17 @@ impl Scheduler {
 
     /// A handle of the same member with targets and a `max` of its own, resolved as the segment's are and never above
     /// them: they hold back this handle's callers only, and are compared with what runs in all processes (B17, B18,
-    /// F11). [`Scheduler::concurrency`] goes on to report the segment's (A13).
+    /// F11). [`Scheduler::concurrency`] goes on to report the segment's (A13). A number above 2147483647 counts as that.
+    ///
+    /// ```
+    /// # use shmsched::{Concurrency, Priority, Scheduler};
+    /// let all = Scheduler::local(8)?;
+    /// let batch = all.with(Concurrency::max(2));
+    /// let (_one, _two) = (batch.try_acquire(Priority::Normal)?, batch.try_acquire(Priority::Normal)?);
+    /// assert!(batch.try_acquire(Priority::Normal).is_err());
+    /// assert!(all.try_acquire(Priority::Normal).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with(&self, concurrency: impl Into<Concurrency>) -> Scheduler {
         let concurrency = concurrency.into();
@@ -180,7 +191,8 @@ impl Scheduler {
         Arc::ptr_eq(self.attachment(), other.attachment())
     }
 
-    /// The configured limit, of the segment and not of this handle (A13); `None` is unlimited (A12).
+    /// The configured limit in slots, of the segment and not of this handle (A13); `None` is unlimited (A12), or a forked
+    /// child.
     pub fn concurrency(&self) -> Option<u32> {
         if self.attachment().failure_at(Gate::Scheduler) == Some(AcquireError::Forked) {
             return None;
@@ -188,7 +200,8 @@ impl Scheduler {
         u32::try_from(self.attachment().hot().concurrency.get()).ok()
     }
 
-    /// Slots that are free now, under the limit alone; 2147483647 less what runs if unlimited.
+    /// Slots that are free now, under the limit alone; 2147483647 less what runs if unlimited. Of the moment: before the
+    /// caller acts on it another process may have taken them. 0 in a forked child.
     pub fn available_permits(&self) -> u32 {
         if self.attachment().failure_at(Gate::Scheduler) == Some(AcquireError::Forked) {
             return 0;
@@ -198,7 +211,8 @@ impl Scheduler {
         limit.saturating_sub(hot.running.get().max(0) as u32)
     }
 
-    /// Looks for dead members now and gives back what they held.
+    /// Looks for dead members now and gives back what they held: of those that hold something or wait;
+    /// [`Segment::look`](crate::Segment::look) asks about all. Who waits does so by itself.
     pub fn look(&self) -> crate::Looked {
         self.attachment().look(Scope::Concerned)
     }

@@ -11,12 +11,20 @@ use std::pin::pin;
 
 impl Scheduler {
     /// Runs a future under a slot: `f` is called once the slot is there, its future driven to the end, the slot given
-    /// back whatever way it ends (C1, C2). Dropped while queued, `f` is never called; dropped while running, the slot
-    /// is given back (X47).
+    /// back whatever way it ends (C1, C2).
     ///
     /// # Errors
     ///
     /// As [`Scheduler::acquire`]: `f` was not called then.
+    ///
+    /// # Panics
+    ///
+    /// With `f` or its future; the slot is given back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while queued, `f` is never called; dropped while running, its future is dropped and the slot given back
+    /// (X47).
     ///
     /// ```
     /// # use shmsched::{Concurrency, Priority, Scheduler};
@@ -41,11 +49,16 @@ impl Scheduler {
         Ok(result)
     }
 
-    /// Blocks until there is a slot and runs a closure under it. A panic gives the slot back and goes on.
+    /// Blocks this thread until there is a slot and runs a closure under it (C1, C2). The
+    /// [first page](crate) has an example.
     ///
     /// # Errors
     ///
     /// As [`Scheduler::acquire`]: `f` was not called then.
+    ///
+    /// # Panics
+    ///
+    /// With `f`; the slot is given back first.
     pub fn run_blocking<T>(
         &self,
         f: impl FnOnce() -> T,

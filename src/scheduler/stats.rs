@@ -99,7 +99,16 @@ impl Scheduler {
 
     /// Counters of this instance (one member: all clones of the handle).
     ///
-    /// Takes the member's queue lock and reads its records: poll with moderation.
+    /// Takes the member's queue lock and reads its records: poll with moderation. All zero in a forked child.
+    ///
+    /// ```
+    /// # use shmsched::{Priority, Scheduler};
+    /// let scheduler = Scheduler::local(4)?;
+    /// let _permit = scheduler.try_acquire(Priority::Normal)?;
+    /// let stats = scheduler.stats();
+    /// assert_eq!((stats.running, stats.pending, stats.total.deferred), (1, 0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         let attachment = self.attachment();
         if attachment.failure() == Some(AcquireError::Forked) {

@@ -17,7 +17,19 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// [`SetError::Invalid`] and nothing was changed.
+    /// [`SetError::Invalid`] or [`SetError::Concurrency`]: a number is out of its range. [`SetError::Segment`]: retired, gone,
+    /// damaged, or forked. Nothing was changed.
+    ///
+    /// ```
+    /// use shmsched::{Changes, Location, Segment, Settings};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let location = Location::File(directory.path().join("thumbs"));
+    /// let segment = Segment::create(&location, &Settings::new().concurrency(2))?;
+    /// segment.set(&Changes::new().concurrency(Some(8)).rate(1_000))?;
+    /// assert_eq!(segment.scheduler()?.concurrency(), Some(8));
+    /// assert_eq!(segment.limiter()?.tokens_per_second(), 1_000); // it has one now
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set(&self, changes: &Changes) -> Result<(), SetError> {
         changes.validate()?;
         let attachment = self.attachment();

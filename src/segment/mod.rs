@@ -89,12 +89,12 @@ pub(crate) fn local(
     Ok(Arc::new(Handle { attachment }))
 }
 
-/// Which member: its slot, and which attachment of that slot.
+/// Which member: its member slot, and which attachment to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberId {
-    /// Slot in the roster.
+    /// Member slot: the row of the roster.
     pub index: u32,
-    /// Counts the slot's attachments.
+    /// Counts the attachments to it.
     pub generation: u32,
 }
 
@@ -180,6 +180,18 @@ impl Segment {
     /// # Errors
     ///
     /// [`RemoveError::InUse`], and what keeps a file from being removed. Nothing was changed then.
+    ///
+    /// ```
+    /// use shmsched::{Location, OpenError, RemoveError, Segment, Settings};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let location = Location::File(directory.path().join("thumbs"));
+    /// let segment = Segment::create(&location, &Settings::new().rate(1_000))?;
+    /// assert!(matches!(Segment::remove(&location, false), Err(RemoveError::InUse { .. })));
+    /// drop(segment);
+    /// Segment::remove(&location, false)?;
+    /// assert!(matches!(Segment::open(&location), Err(OpenError::NotFound)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn remove(location: &Location, force: bool) -> Result<(), RemoveError> {
         remove::remove(location, force)
     }

@@ -15,8 +15,8 @@ impl Segment {
         self.attachment().look(Scope::Everybody)
     }
 
-    /// Waits until nothing is held and nobody waits, looking for the dead meanwhile. Reads 20 times a second: there is
-    /// no place in the line for this.
+    /// Blocks this thread until no slot is held and nobody waits at any gate, looking for the dead meanwhile. Reads 20 times
+    /// a second: there is no place in the line for this.
     ///
     /// # Errors
     ///

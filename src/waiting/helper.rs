@@ -84,7 +84,7 @@ impl Attachment {
                 helper.started = false;
                 return;
             }
-            // After the check: a shut member's slot may belong to somebody else.
+            // After the check: a shut member's row of the roster may belong to somebody else.
             let heard = self.member().bell.get();
             let now = clock::now();
             let mut due = Due::default();

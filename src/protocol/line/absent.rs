@@ -34,11 +34,11 @@ impl Line<'_> {
         if ticket != 0 && its {
             let _ = place.ticket.replace(ticket, 0);
         }
-        let marked = self
+        let announced = self
             .set(lane)
             .get(spot as usize / 64)
             .is_some_and(|w| w.get() & 1 << (spot % 64) != 0);
-        if marked && (its || self.by_member) {
+        if announced && (its || self.by_member) {
             self.unset(spot, lane);
         }
         if its && !self.by_member {

@@ -2,7 +2,7 @@
 //!
 //! In the Scheduler's and the Limiter's line a member has one place per lane (priority), and behind it stands the
 //! member's own queue, in process memory. In the Pacer's, of one lane, every caller has a place, which it takes and gives
-//! up. A place is named by its spot (there the member's slot, here its number) and its lane:
+//! up. A place is named by its spot (there the member slot, here its number) and its lane:
 //!
 //! | word | who writes | when |
 //! |---|---|---|
@@ -116,7 +116,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Whose a place is: of a member's own, the member's slot is beyond doubt.
+    /// Whose a place is: of a member's own, the member is beyond doubt.
     fn whose(&self, spot: u32, place: &Place) -> Option<Owner> {
         let owner = Owner::read(place.owner.get());
         match self.by_member {

@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    /// Whether it was called by a draw, and so may pass its target.
+    /// Whether it was called by exception: by the Scheduler's draw, past its target, or by the Limiter's guard, into debt.
     pub fn drawn(self) -> bool {
         self.0 & 4 != 0
     }

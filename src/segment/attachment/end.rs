@@ -43,7 +43,7 @@ impl Attachment {
         }
     }
 
-    /// Leaves the roster: everything given back, every place absent, the slot free, the byte unlocked.
+    /// Leaves the roster: everything given back, every place absent, the member slot free, the byte unlocked.
     pub fn detach(self: &Arc<Self>) {
         if self.state.get() & state::FORKED != 0 {
             return;

@@ -47,7 +47,7 @@ pub(crate) struct Attachment {
     /// Slots taken by `acquire_with` and not yet released.
     pub raw_held: U32,
     pub helper: Mutex<crate::waiting::helper::Helper>,
-    /// Counters of the slot's earlier owners: deferred, completed, cancelled, lost.
+    /// Counters of the member slot's earlier owners: deferred, completed, cancelled, lost.
     pub baseline: [[u64; 4]; Post::COUNT],
     /// The same of the Limiter's admissions into debt.
     pub forced_before: [u64; LANES],
@@ -57,7 +57,7 @@ pub(crate) struct Attachment {
     pub refusals: U64,
     /// Of a child's Limiter: what it takes from beside its own bucket.
     pub parent: Option<Arc<Handle>>,
-    /// Guards against truncation, where it was asked for.
+    /// Tells whether the file was cut short, where that was asked for.
     pub watch: Option<crate::sys::sigbus::Watch>,
 }
 
