@@ -4,6 +4,7 @@
 mod async_io;
 mod callbacks;
 mod io;
+mod levels;
 mod pace;
 mod stats;
 #[cfg(feature = "stream")]

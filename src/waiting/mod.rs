@@ -13,6 +13,7 @@ pub(crate) mod helper;
 pub(crate) mod jobs;
 mod places;
 mod sleep;
+mod tend;
 
 use crate::error::AcquireError;
 use crate::layout::Gate;
