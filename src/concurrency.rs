@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(own.resolve_under(Some(10)), [Some(10); 7]);
         let own = Concurrency::max(50).target(Priority::Low, 80);
         assert_eq!(own.resolve_under(Some(100)), [Some(50); 7]);
-        // B14 in an instance that names no max of its own (A6)
+        // B14 in a handle that names no max of its own (A6)
         let own = Concurrency::unlimited()
             .target(Priority::Low, 20)
             .target(Priority::Lowest, 5);

@@ -33,11 +33,19 @@
 //!
 //! docs/hazards.md has the whole list, docs/design.md the protocols and why they hold.
 //!
-//! # Reading order
+//! # Rules
+//!
+//! A letter and a number in brackets, as in (C5), is the id of the rule that is kept there: docs/conformance.md has each
+//! rule, and the test that shows it. Units, ranges, errors, panics, cancel safety and memory ordering are said where they
+//! differ from these: a number of slots or tokens is 0 to 2147483647; times are of the monotonic clock; every future runs
+//! on any executor and may be dropped at any time; nothing here panics unless a caller's code does, or its heading says so.
+//!
+//! # Reading the source
 //!
 //! `layout` (what lies where), `protocol/ledger` and `protocol/roster` (counting that survives deaths), `protocol/line`
 //! and `protocol/turn` (order), `protocol/{scheduler,bucket,limiter,pacer}` (whose turn it is), `segment` (attaching),
-//! `waiting` (queues, sleeping, waking), `scheduler`, `limiter` and `pacer` (what a caller sees).
+//! `waiting` (queues, sleeping, waking), `scheduler`, `limiter` and `pacer` (what a caller sees). docs/design.md has a word
+//! on each file.
 
 #![cfg_attr(shmsched_loom, allow(dead_code, unused_imports))]
 

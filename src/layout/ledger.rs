@@ -14,7 +14,7 @@ const fn real(words: usize) -> usize {
 
 shared_record! {
     /// What a member's queue of one gate counted, per priority. One writer at a time (the member's queue lock), never
-    /// reset: the slot's next owner goes on from them.
+    /// reset: the next member in that row goes on from them.
     #[derive(Debug, Default)]
     #[repr(C)]
     pub struct GateCounters {

@@ -1,7 +1,7 @@
 //! tokio's `AsyncRead` and `AsyncWrite` at the Limiter's pace.
 
 use super::Limiter;
-use super::pace::{Cut, Held, Pace, Turn, tokens};
+use super::pace::{Cut, Kept, Pace, Turn, tokens};
 use crate::Priority;
 use pin_project_lite::pin_project;
 use std::io::{self, IoSlice};
@@ -29,7 +29,7 @@ impl Limiter {
         AsyncPacedReader {
             inner,
             pace: Pace::new(self, priority),
-            held: Held::default(),
+            kept: Kept::default(),
             turn: Turn::default(),
         }
     }
@@ -81,7 +81,7 @@ pin_project! {
         #[pin]
         inner: R,
         pace: Pace,
-        held: Held,
+        kept: Kept,
         turn: Turn,
     }
 }
@@ -95,7 +95,7 @@ impl<R> AsyncPacedReader<R> {
 
     /// Bytes that were read and wait for their tokens.
     pub fn buffer(&self) -> &[u8] {
-        self.held.bytes()
+        self.kept.bytes()
     }
 
     /// The inner reader.
@@ -130,7 +130,7 @@ impl<R: AsyncRead> AsyncRead for AsyncPacedReader<R> {
         if most == 0 {
             return Poll::Ready(Ok(()));
         }
-        if this.held.is_empty() {
+        if this.kept.is_empty() {
             // Straight into the caller's buffer: it is copied only if it must wait.
             let space = buffer.initialize_unfilled_to(most);
             let mut part = ReadBuf::new(space);
@@ -139,22 +139,22 @@ impl<R: AsyncRead> AsyncRead for AsyncPacedReader<R> {
             if count == 0 {
                 return Poll::Ready(Ok(()));
             }
-            // Nobody waits where nothing is held, so this is about these bytes.
+            // Nobody waits where nothing is kept, so this is about these bytes.
             let taken = this.turn.poll_take(this.pace, tokens(count), context);
             if let Poll::Ready(Ok(taken)) = taken {
                 taken.spend(count);
                 buffer.advance(count);
                 return Poll::Ready(Ok(()));
             }
-            this.held.hold(part.filled());
+            this.kept.hold(part.filled());
             return taken.map(|failed| failed.map(drop).map_err(io::Error::other));
         }
-        let wanted = most.min(this.held.bytes().len());
+        let wanted = most.min(this.kept.bytes().len());
         let taken = ready!(this.turn.poll_take(this.pace, tokens(wanted), context));
         let taken = taken.map_err(io::Error::other)?;
         let count = taken.bytes().min(wanted);
-        buffer.put_slice(&this.held.bytes()[..count]);
-        this.held.consume(count);
+        buffer.put_slice(&this.kept.bytes()[..count]);
+        this.kept.consume(count);
         taken.spend(count);
         Poll::Ready(Ok(()))
     }

@@ -1,7 +1,7 @@
 //! `Read` and `Write` at the Limiter's pace, on a thread that may block.
 
 use super::Limiter;
-use super::pace::{Cut, Held, Pace};
+use super::pace::{Cut, Kept, Pace};
 use crate::Priority;
 use std::io::{self, IoSlice, Read, Write};
 
@@ -23,7 +23,7 @@ impl Limiter {
         PacedReader {
             inner,
             pace: Pace::new(self, priority),
-            held: Held::default(),
+            kept: Kept::default(),
         }
     }
 
@@ -61,7 +61,7 @@ impl Limiter {
 pub struct PacedReader<R> {
     inner: R,
     pace: Pace,
-    held: Held,
+    kept: Kept,
 }
 
 impl<R> PacedReader<R> {
@@ -75,7 +75,7 @@ impl<R> PacedReader<R> {
 
     /// Bytes that were read and not yet handed on, after a wait that failed.
     pub fn buffer(&self) -> &[u8] {
-        self.held.bytes()
+        self.kept.bytes()
     }
 
     /// The inner reader.
@@ -98,9 +98,9 @@ impl<R: Read> Read for PacedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = self.pace.chunk().min(buffer.len());
         let buffer = &mut buffer[..most];
-        let again = !self.held.is_empty();
+        let again = !self.kept.is_empty();
         let count = match again {
-            true => self.held.bytes().read(buffer)?,
+            true => self.kept.bytes().read(buffer)?,
             false => self.inner.read(buffer)?.min(most),
         };
         if count == 0 {
@@ -110,13 +110,13 @@ impl<R: Read> Read for PacedReader<R> {
             Ok(taken) => taken.spend(count),
             Err(error) => {
                 if !again {
-                    self.held.hold(&buffer[..count]);
+                    self.kept.hold(&buffer[..count]);
                 }
                 return Err(error);
             }
         }
         if again {
-            self.held.consume(count);
+            self.kept.consume(count);
         }
         Ok(count)
     }

@@ -4,10 +4,12 @@
 mod async_io;
 mod callbacks;
 mod io;
+mod levels;
 mod pace;
 mod stats;
 #[cfg(feature = "stream")]
 mod stream;
+mod take;
 mod turn;
 
 #[cfg(feature = "tokio")]
@@ -16,6 +18,7 @@ pub use io::{PacedReader, PacedWriter};
 pub use stats::{LimiterQueueStats, LimiterStats};
 #[cfg(feature = "stream")]
 pub use stream::PacedStream;
+pub(crate) use take::Tokens;
 
 use crate::Priority;
 use crate::deadline::Deadline;
@@ -25,19 +28,13 @@ use crate::park::Post;
 use crate::park::waiter::Wish;
 use crate::protocol::bucket::Bucket;
 use crate::protocol::turn::Why;
-use crate::segment::attachment::{Attachment, state};
+use crate::segment::attachment::Attachment;
 use crate::segment::{Handle, local};
 use crate::settings::Settings;
-use crate::sys::clock;
 use crate::sys::mapping::Lent;
-use crate::trace::{Teller, Trace, Tracer};
-use crate::waiting::Ask;
+use crate::trace::{Trace, Tracer};
 use crate::waiting::future::Taking;
-use std::borrow::Borrow;
 use std::sync::Arc;
-
-/// The most tokens that one request may ask for (I6).
-const MOST: u32 = i32::MAX as u32;
 
 /// Hands out tokens, usually bytes, at a rate: the most urgent waiter of any process first, within a priority in order of
 /// arrival.
@@ -156,81 +153,13 @@ impl Limiter {
         }
     }
 
-    /// Tokens at hand, nobody in line, and nothing earned since the last refill that a coarse clock could see: one line of
-    /// the segment, and the thread's own record.
-    #[inline(always)]
-    fn take_fast(&self, tokens: u32) -> bool {
-        let attachment = &self.handle.attachment;
-        let Some(record) = attachment
-            .hot_index()
-            .and_then(|index| self.records.get(index as usize))
-        else {
-            return false;
-        };
-        let hot: &LimiterHot = &self.hot;
-        let unusual =
-            attachment.state.peek() & state::LOST_OR_FORKED | hot.flags.peek() | hot.summary.peek();
-        let bucket = Bucket { hot };
-        if unusual != 0
-            || attachment.parent.is_some()
-            || hot.tokens.peek() < tokens as i32
-            || !bucket.is_fresh(clock::coarse_now())
-            || bucket.debit(tokens, tokens as i32).is_err()
-        {
-            return false;
-        }
-        record
-            .consumed
-            .poke(record.consumed.peek().wrapping_add(u64::from(tokens)));
-        true
-    }
-
-    /// Takes tokens now; `false`: the caller must wait.
-    #[inline]
-    fn take_now(&self, tokens: u32) -> Result<bool, AcquireError> {
-        if tokens.wrapping_sub(1) < MOST && self.take_fast(tokens) {
-            return Ok(true);
-        }
-        self.take_slow(tokens)
-    }
-
-    /// The same for a caller who goes on to wait or to fail: tells of what fails.
-    #[inline]
-    fn take_or_tell(&self, tokens: u32, priority: Option<Priority>) -> Result<bool, AcquireError> {
-        let taken = self.take_now(tokens);
-        if let Err(failure) = &taken {
-            self.tell_refusal(tokens, priority, failure);
-        }
-        taken
-    }
-
-    #[cold]
-    fn tell_refusal(&self, tokens: u32, priority: Option<Priority>, failure: &AcquireError) {
-        if let Some(teller) = self.trace.teller(self.attachment()) {
-            let wish = self.wish(tokens, priority.unwrap_or_default());
-            teller.refused(wish, failure);
-        }
-    }
-
-    #[cold]
-    fn take_slow(&self, tokens: u32) -> Result<bool, AcquireError> {
-        if tokens > MOST {
-            return Err(AcquireError::TooManyTokens { amount: tokens });
-        }
-        let attachment = self.attachment();
-        if let Some(failure) = attachment.failure_at(Gate::Limiter) {
-            return Err(failure);
-        }
-        attachment.notice_gone_at_times();
-        Ok(attachment.take_tokens_now(tokens))
-    }
-
     /// Takes tokens if the balance has them all and nobody waits, at any priority (I24); more than the capacity never
     /// (X30). None wanted: whenever nobody waits, whatever the balance (I8, I9).
     ///
     /// # Errors
     ///
-    /// [`TryAcquireError::NoTokens`]: it would have to wait; nothing was taken.
+    /// [`TryAcquireError::NoTokens`]: it would have to wait. [`TryAcquireError::Failed`]: it can never succeed, for what
+    /// [`Limiter::acquire`] says. Nothing was taken.
     ///
     /// ```
     /// # use shmsched::{Limiter, TryAcquireError};
@@ -247,20 +176,22 @@ impl Limiter {
         Err(TryAcquireError::NoTokens)
     }
 
-    /// Not refused on the account of a dead one in line.
-    #[cold]
-    fn try_at_last(&self, tokens: u32) -> Result<bool, AcquireError> {
-        match self.attachment().somebody_waits_for_tokens() {
-            true => Tokens(self, tokens, Priority::Normal).take_at_last(),
-            false => Ok(false),
-        }
-    }
-
-    /// Waits for tokens.
+    /// Waits for tokens, 0 to 2147483647 of them (I6), on any executor.
+    ///
+    /// ```
+    /// # use shmsched::{Limiter, Priority};
+    /// # futures_executor::block_on(async {
+    /// let limiter = Limiter::local(1_000)?;
+    /// limiter.acquire(1_000, Priority::Normal).await?; // at once: the bucket is full
+    /// limiter.acquire(10, Priority::Normal).await?; // 10 ms later
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`AcquireError`]: more than 2147483647 tokens, segment retired, gone or damaged, handle used after a fork.
+    /// [`AcquireError`]: more than 2147483647 tokens, segment retired, gone or damaged, handle used after a fork, or no
+    /// thread to be had that wakes tasks.
     ///
     /// # Cancel safety
     ///
@@ -269,11 +200,16 @@ impl Limiter {
         self.acquire_until(tokens, priority, Deadline::Never).await
     }
 
-    /// Waits for tokens until a deadline, on any executor: no timer of a runtime is needed.
+    /// Waits for tokens until a deadline, on any executor: no timer of a runtime is needed. A duration counts from the
+    /// call, not from the first poll.
     ///
     /// # Errors
     ///
     /// As [`Limiter::acquire`], and [`AcquireError::TimedOut`]: nothing was taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::acquire`].
     pub fn acquire_until(
         &self,
         tokens: u32,
@@ -299,7 +235,8 @@ impl Limiter {
         Taking::new(Tokens(self.clone(), tokens, priority), until.stamp())
     }
 
-    /// Blocks this thread until it has its tokens. Do not call it on a thread that an executor needs.
+    /// Blocks this thread until it has its tokens. Do not call it on a thread that an executor needs. [`Limiter`] has an
+    /// example.
     ///
     /// # Errors
     ///
@@ -328,6 +265,15 @@ impl Limiter {
 
     /// Gives back tokens that were taken for something that did not happen, at every level; never above the capacity.
     /// Wakes whoever can go on with them. Tokens that were not taken before create some: nothing checks.
+    ///
+    /// ```
+    /// # use shmsched::Limiter;
+    /// let limiter = Limiter::local(10)?;
+    /// limiter.try_consume(10)?;
+    /// limiter.refund(4); // four were not sent after all
+    /// assert!(limiter.try_consume(4).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn refund(&self, tokens: u32) {
         let attachment = self.attachment();
         if tokens == 0 || attachment.failure() == Some(AcquireError::Forked) {
@@ -369,29 +315,5 @@ impl std::fmt::Debug for Limiter {
         f.debug_struct("Limiter")
             .field("tokens_per_second", &self.tokens_per_second())
             .finish_non_exhaustive()
-    }
-}
-
-/// What a caller of a Limiter asks for: so many tokens, at a priority.
-pub(crate) struct Tokens<L>(L, u32, Priority);
-
-impl<L: Borrow<Limiter>> Ask for Tokens<L> {
-    type Error = AcquireError;
-
-    fn attachment(&self) -> &Arc<Attachment> {
-        self.0.borrow().attachment()
-    }
-
-    fn wish(&self) -> Wish {
-        self.0.borrow().wish(self.1, self.2)
-    }
-
-    fn teller(&self) -> Option<Teller> {
-        let limiter = self.0.borrow();
-        limiter.trace.teller(limiter.attachment())
-    }
-
-    fn take_now(&self) -> Result<bool, AcquireError> {
-        self.0.borrow().take_or_tell(self.1, Some(self.2))
     }
 }

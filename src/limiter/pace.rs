@@ -105,12 +105,12 @@ impl Drop for Taken<'_> {
 
 /// Bytes that were read and wait for their tokens.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct Kept {
     bytes: Vec<u8>,
     from: usize,
 }
 
-impl Held {
+impl Kept {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.from..]
     }
@@ -132,7 +132,7 @@ impl Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.bytes().len())
     }

@@ -1,4 +1,4 @@
-//! Counters of one instance, as plain values (group M).
+//! Counters of one member, as plain values (group M).
 
 use super::Limiter;
 use crate::error::AcquireError;
@@ -25,9 +25,9 @@ pub struct LimiterStats {
     pub tokens: i32,
     /// The rate (M3).
     pub tokens_per_second: u32,
-    /// Waiting in this instance (M9).
+    /// Waiting, of this member (M9).
     pub pending: u64,
-    /// Admissions of this instance into debt (M4).
+    /// Admissions of this member into debt (M4).
     pub forced: u64,
     /// Sums over the priorities, without the stalls (M6, M7).
     pub total: QueueStats,
@@ -36,9 +36,18 @@ pub struct LimiterStats {
 }
 
 impl Limiter {
-    /// Counters of this instance (one member: all clones of the handle). `tokens` is the segment's, the same for all (J12).
+    /// Counters of this member: of all clones of the handle. `tokens` is the segment's, the same for all (J12).
     ///
-    /// Takes the member's queue lock: poll with moderation.
+    /// Takes the member's queue lock: poll with moderation. All zero in a forked child.
+    ///
+    /// ```
+    /// # use shmsched::Limiter;
+    /// let limiter = Limiter::local(10)?;
+    /// limiter.try_consume(10)?;
+    /// let stats = limiter.stats();
+    /// assert_eq!((stats.tokens_per_second, stats.pending, stats.forced), (10, 0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> LimiterStats {
         let attachment = self.attachment();
         if attachment.failure() == Some(AcquireError::Forked) {

@@ -1,7 +1,8 @@
 //! Calls that a token ends.
 
+use super::Pacer;
 use super::cancel::{CancelToken, Listener};
-use super::{Pacer, Start};
+use super::start::Start;
 use crate::error::{AcquireError, QueueFull, StartError};
 use crate::park::waiter::{Kind, Waiter, Wish};
 use crate::segment::attachment::Attachment;

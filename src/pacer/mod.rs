@@ -3,6 +3,7 @@
 mod call;
 mod cancel;
 mod ms;
+mod start;
 mod stats;
 mod turn;
 
@@ -11,19 +12,13 @@ pub use cancel::{CancelToken, Cancelled};
 pub use stats::PacerStats;
 
 use crate::deadline::Deadline;
-use crate::error::{AcquireError, CreateError, QueueFull, StartError, TryStartError};
-use crate::layout::{Gate, REJECTED};
-use crate::park::Post;
-use crate::park::waiter::{Kind, Waiter, Wish};
+use crate::error::{AcquireError, CreateError, StartError, TryStartError};
 use crate::segment::attachment::Attachment;
 use crate::segment::{Handle, local};
 use crate::settings::Settings;
-use crate::sys::clock;
-use crate::sys::mutex::Mutex;
-use crate::trace::{Teller, Trace, Tracer};
+use crate::trace::{Trace, Tracer};
 use crate::waiting::Ask;
 use crate::waiting::future::Taking;
-use crate::words::{U32, U64};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +58,10 @@ use std::time::Duration;
 ///
 /// Every future here may be dropped at any time: while it waits it gives up its place, which is free at once, and takes no
 /// start (P24). A start that was taken is spent (P27).
+///
+/// # Memory ordering
+///
+/// A start carries no data: it orders nothing but the starts themselves.
 ///
 /// ```
 /// use shmsched::{Pacer, TryStartError};
@@ -112,21 +111,12 @@ impl Pacer {
         &self.handle.attachment
     }
 
-    fn asks(&self, spare: bool) -> Start<'_> {
-        Start {
-            pacer: self,
-            spare: U32::new(spare.into()),
-            again: U32::new(0),
-            next: U64::new(0),
-            waiter: Mutex::new(None),
-        }
-    }
-
     /// Starts now, if it is time and nobody waits (P15).
     ///
     /// # Errors
     ///
-    /// [`TryStartError::NotYet`]: it would have to wait.
+    /// [`TryStartError::NotYet`]: it would have to wait. [`TryStartError::Failed`]: it can never succeed, for what
+    /// [`Pacer::start`] says.
     pub fn try_start(&self) -> Result<(), TryStartError> {
         let ask = &self.asks(false);
         // What is taken at once was taken just now: between that and a second stamp lies less than the caller's own way to
@@ -137,11 +127,12 @@ impl Pacer {
         }
     }
 
-    /// Waits for a start. Begin the operation right after: [`Pacer::run`] does.
+    /// Waits for a start, on any executor. Begin the operation right after: [`Pacer::run`] does. [`Pacer`] has an example.
     ///
     /// # Errors
     ///
-    /// [`StartError::QueueFull`], and what ends any wait.
+    /// [`StartError::QueueFull`] (P17). [`StartError::Failed`]: segment retired, gone or damaged, handle used after a fork, or
+    /// no thread to be had that wakes tasks.
     ///
     /// # Cancel safety
     ///
@@ -155,6 +146,22 @@ impl Pacer {
     /// # Errors
     ///
     /// As [`Pacer::start`], and [`AcquireError::TimedOut`]: no start was taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Pacer::start`].
+    ///
+    /// ```
+    /// # use shmsched::{AcquireError, Pacer, StartError};
+    /// # use std::time::Duration;
+    /// # futures_executor::block_on(async {
+    /// let pacer = Pacer::local(Duration::from_secs(60), 8)?;
+    /// pacer.start().await?;
+    /// let late = pacer.start_until(Duration::from_millis(5)).await;
+    /// assert_eq!(late, Err(StartError::Failed(AcquireError::TimedOut)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn start_until(
         &self,
         until: impl Into<Deadline>,
@@ -168,6 +175,10 @@ impl Pacer {
     /// # Errors
     ///
     /// As [`Pacer::start_until`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Pacer::start`].
     pub fn start_holding_until(
         &self,
         until: impl Into<Deadline>,
@@ -237,7 +248,7 @@ impl Pacer {
         Ok(operation().await)
     }
 
-    /// The interval.
+    /// The interval; zero in a forked child.
     pub fn interval(&self) -> Duration {
         match self.attachment().failure() {
             Some(AcquireError::Forked) => Duration::ZERO,
@@ -251,118 +262,5 @@ impl std::fmt::Debug for Pacer {
         f.debug_struct("Pacer")
             .field("interval", &self.interval())
             .finish_non_exhaustive()
-    }
-}
-
-/// What a caller of a Pacer asks for.
-struct Start<'a> {
-    pacer: &'a Pacer,
-    /// 1: it may stand in its member's own place.
-    spare: U32,
-    /// 1: it has lost a start.
-    again: U32,
-    /// Up to when the start that it took at once keeps others away.
-    next: U64,
-    /// Where it waited.
-    waiter: Mutex<Option<Arc<Waiter>>>,
-}
-
-impl Start<'_> {
-    /// It has its start, and its operation begins now: the next start is an interval after this. `false`: it was stopped for
-    /// an interval in between, and somebody else has started, so it asks again, as one who finds a place.
-    fn begin(&self) -> bool {
-        let next = match self.next.peek() {
-            // It waited.
-            0 => {
-                let waiter = self.waiter.lock().take();
-                waiter.map_or(0, |waiter| waiter.start.get())
-            }
-            taken_at_once => taken_at_once,
-        };
-        let begins = self.attachment().views.pacer().begin(next, clock::now);
-        if !begins {
-            self.spare.put(1);
-            self.again.put(1);
-        }
-        begins
-    }
-
-    fn attachment(&self) -> &Arc<Attachment> {
-        self.pacer.attachment()
-    }
-
-    /// A place in line, one of those that callers share first.
-    fn spot(&self) -> Option<u32> {
-        let attachment = self.attachment();
-        let geometry = attachment.views.geometry;
-        let line = attachment.views.line(Gate::Pacer);
-        let shared = geometry.members..geometry.members + geometry.max_waiting;
-        let own = attachment.me..attachment.me + self.spare.peek();
-        let owner = attachment.owner();
-        line.take_spot(shared, owner)
-            .or_else(|| line.take_spot(own, owner))
-    }
-}
-
-impl Ask for &Start<'_> {
-    type Error = StartError;
-
-    fn attachment(&self) -> &Arc<Attachment> {
-        self.pacer.attachment()
-    }
-
-    fn wish(&self) -> Wish {
-        let (gate, lane) = (Gate::Pacer, 0);
-        Wish {
-            post: Post { gate, lane },
-            amount: 1,
-            bound: 0,
-            ceiling: 0,
-        }
-    }
-
-    fn teller(&self) -> Option<Teller> {
-        self.pacer.trace.teller(self.attachment())
-    }
-
-    fn take_now(&self) -> Result<bool, StartError> {
-        let attachment = self.attachment();
-        if let Some(failure) = attachment.failure_at(Gate::Pacer) {
-            let failure = failure.into();
-            self.tell_refusal(&failure);
-            return Err(failure);
-        }
-        let taken = attachment.start_now();
-        self.next.put(taken.unwrap_or(0));
-        Ok(taken.is_some())
-    }
-
-    fn join(&self, kind: Kind, deadline: Option<u64>) -> Result<Arc<Waiter>, StartError> {
-        let attachment = self.attachment();
-        // Not refused on the account of a dead one.
-        let spot = self.spot().or_else(|| {
-            attachment.look_if_stale();
-            self.spot()
-        });
-        let Some(spot) = spot else {
-            attachment.member().pacer[REJECTED].add(1);
-            attachment.refusals.add(1);
-            return Err(QueueFull.into());
-        };
-        let waiter = Waiter::at(spot, kind, self.wish(), clock::now(), deadline);
-        // Only once: if it was the writer who took so long, it would for ever.
-        let teller = self.teller().filter(|_| self.again.peek() == 0);
-        let waiter = Arc::new(waiter.told_to(teller.map(Teller::shared)));
-        match attachment.enqueue(&waiter) {
-            Ok(_) => {
-                *self.waiter.lock() = Some(waiter.clone());
-                Ok(waiter)
-            }
-            Err(failure) => {
-                let line = attachment.views.line(Gate::Pacer);
-                line.free_spot(spot, attachment.owner());
-                Err(failure.into())
-            }
-        }
     }
 }

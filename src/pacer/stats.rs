@@ -1,4 +1,4 @@
-//! Counters of one instance, as plain values.
+//! Counters of one member, as plain values.
 
 use super::Pacer;
 use crate::error::AcquireError;
@@ -13,9 +13,9 @@ use std::time::Duration;
 /// [`PacerInfo`](crate::PacerInfo).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacerStats {
-    /// Waiting in this instance; operations that have begun are not in it (P18).
+    /// Waiting, of this member; operations that have begun are not in it (P18).
     pub waiting: u64,
-    /// Starts of this instance.
+    /// Starts of this member.
     pub started: u64,
     /// Refused because the queue was full.
     pub rejected: u64,
@@ -30,7 +30,7 @@ pub struct PacerStats {
 }
 
 impl Pacer {
-    /// Counters of this instance (one member: all clones of the handle). `next_start_in` is the segment's, the same for
+    /// Counters of this member: of all clones of the handle. `next_start_in` is the segment's, the same for
     /// all. All zero in a forked child.
     ///
     /// Takes the member's queue lock: poll with moderation.

@@ -22,7 +22,7 @@ const LIVE: u32 = 1;
 const GONE: u32 = 2;
 
 impl Status {
-    /// Which attachment of this slot it is about.
+    /// Which attachment of this member slot it is about.
     pub fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -47,7 +47,7 @@ impl Status {
         (self.0 as u32 == GONE).then(|| self.generation())
     }
 
-    /// Nobody's. Anything but LIVE and GONE counts as free: a scribble must not make a slot unusable for ever.
+    /// Nobody's. Anything but LIVE and GONE counts as free: a scribble must not make a member slot unusable for ever.
     pub fn is_free(self) -> bool {
         !matches!(self.0 as u32, LIVE | GONE)
     }
@@ -77,7 +77,7 @@ impl Owner {
     }
 }
 
-/// Makes a FREE slot LIVE. The caller holds its byte and has filled in who it is. Returns the generation.
+/// Makes a FREE member slot LIVE. The caller holds its byte and has filled in who it is. Returns the generation.
 pub fn claim(member: &Member) -> Option<u32> {
     let seen = Status(member.status.get());
     if !seen.is_free() {
@@ -101,7 +101,7 @@ pub fn retire(member: &Member, generation: u32) -> bool {
         .is_ok()
 }
 
-/// Cleans a GONE member and frees its slot. The caller holds its byte. Idempotent up to the last step, so that a
+/// Cleans a GONE member and frees its member slot. The caller holds its byte. Idempotent up to the last step, so that a
 /// cleaner may die anywhere.
 pub fn clean<'a>(
     index: u32,
@@ -153,7 +153,7 @@ pub fn lease(records: &[Record], owner: Owner) -> Option<usize> {
     })
 }
 
-/// Raises a high-water mark before the slot below it is used, so that no reader stops short of it.
+/// Raises a high-water mark before what lies below it is used, so that no reader stops short of it.
 pub fn raise(mark: &crate::words::U32, at_least: u32) {
     let mut seen = mark.get();
     while seen < at_least {

@@ -1,8 +1,10 @@
 //! Permits: slots held, given back on drop.
 
-use super::{Scheduler, Share};
+use super::Scheduler;
+use crate::segment::Handle;
 use crate::sys::clock;
 use std::fmt;
+use std::sync::Arc;
 
 /// How many slots, and since when if that is to be counted, in one word: a permit of two words travels in registers, one
 /// of three through memory, which costs an uncontended acquire and release half as much again.
@@ -52,6 +54,33 @@ impl Held {
     }
 }
 
+/// What an owned permit keeps of its Scheduler: one count to raise, where a Scheduler has several.
+#[derive(Clone)]
+pub(crate) struct Share(pub(super) Arc<Handle>);
+
+impl Share {
+    fn share(&self) -> Share {
+        self.clone()
+    }
+
+    #[inline(always)]
+    fn give_fast(&self, slots: u32) -> bool {
+        let Share(handle) = self;
+        let views = &handle.attachment.views;
+        handle
+            .attachment
+            .give_fast(&views.hot, &views.records, slots)
+    }
+
+    fn give_held(&self, held: Held) {
+        self.0.attachment.give_held(held);
+    }
+
+    fn is_same(&self, other: &Share) -> bool {
+        Arc::ptr_eq(&self.0.attachment, &other.0.attachment)
+    }
+}
+
 macro_rules! permit {
     ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)?, $scheduler:ty) => {
         $(#[$doc])*
@@ -93,7 +122,8 @@ macro_rules! permit {
                 slots
             }
 
-            /// Keeps the slots taken until this process ends; then the survivors reclaim them.
+            /// Keeps the slots taken until this process ends, when the survivors reclaim them, or until
+            /// [`Scheduler::dispose`].
             pub fn forget(mut self) {
                 if self.take_slots() != 0 {
                     // The member must not detach: that would give them back.
@@ -142,13 +172,39 @@ macro_rules! permit {
 permit! {
     /// Slots of a [`Scheduler`], borrowed from it; given back on drop, on whatever thread (C13, E20).
     ///
-    /// Memory ordering: what a thread did before it gave a slot back happens before what another does, in any process,
-    /// after it took that slot.
+    /// # Memory ordering
+    ///
+    /// What a thread did before it gave a slot back happens before what another does, in any process, after it took that
+    /// slot.
+    ///
+    /// ```
+    /// # use shmsched::{Priority, Scheduler};
+    /// let scheduler = Scheduler::local(4)?;
+    /// let mut permit = scheduler.try_acquire_many(3, Priority::Normal)?;
+    /// let two = permit.split(2).expect("there are three");
+    /// drop(permit);
+    /// assert_eq!((two.num_permits(), scheduler.available_permits()), (2, 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     Permit<'a>, &'a Scheduler
 }
 
 permit! {
-    /// Slots of a [`Scheduler`] that keep it alive: for tasks that outlive the borrow. Otherwise a [`Permit`].
+    /// Slots of a [`Scheduler`] that keep it alive: for tasks that outlive the borrow. Otherwise a [`Permit`], with the same
+    /// memory ordering.
+    ///
+    /// ```
+    /// # use shmsched::{Priority, Scheduler};
+    /// let scheduler = Scheduler::local(1)?;
+    /// let permit = scheduler.blocking_acquire_owned(Priority::Normal)?;
+    /// let worker = std::thread::spawn(move || {
+    ///     // ... the work
+    ///     drop(permit);
+    /// });
+    /// worker.join().unwrap();
+    /// assert_eq!(scheduler.available_permits(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     OwnedPermit, Share
 }
 

@@ -1,4 +1,4 @@
-//! Counters of one instance, as plain values (groups F and G).
+//! Counters of one member, as plain values (groups F and G).
 
 use super::{NO_BOUND, Scheduler};
 use crate::error::AcquireError;
@@ -65,11 +65,11 @@ pub struct SharedStats {
 /// per priority and in total (G9, G10; the source has no `cancelled`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// Slots taken by this instance (G2).
+    /// Slots taken by this member (G2).
     pub running: u32,
     /// The configured limit; `None` is unlimited (G3).
     pub concurrency: Option<u32>,
-    /// Waiting in this instance (G4).
+    /// Waiting, of this member (G4).
     pub pending: u64,
     /// Sums over the priorities (G8).
     pub total: QueueStats,
@@ -97,9 +97,18 @@ impl Scheduler {
         })
     }
 
-    /// Counters of this instance (one member: all clones of the handle).
+    /// Counters of this member: of all clones of the handle.
     ///
-    /// Takes the member's queue lock and reads its records: poll with moderation.
+    /// Takes the member's queue lock and reads its records: poll with moderation. All zero in a forked child.
+    ///
+    /// ```
+    /// # use shmsched::{Priority, Scheduler};
+    /// let scheduler = Scheduler::local(4)?;
+    /// let _permit = scheduler.try_acquire(Priority::Normal)?;
+    /// let stats = scheduler.stats();
+    /// assert_eq!((stats.running, stats.pending, stats.total.deferred), (1, 0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         let attachment = self.attachment();
         if attachment.failure() == Some(AcquireError::Forked) {

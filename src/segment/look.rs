@@ -51,7 +51,7 @@ pub(crate) fn bury(views: &Views, probe: &mut Probe, me: Option<u32>, scope: Sco
             }
         });
     }
-    // The generation is read before the question, so a slot that is reused meanwhile is not meant.
+    // The generation is read before the question, so a member slot that is reused meanwhile is not meant.
     let suspects = (0u32..)
         .zip(members)
         .filter(|(index, _)| asked[*index as usize] && Some(*index) != me)
@@ -99,7 +99,7 @@ fn concerned(views: &Views, scope: Scope, mut ask: impl FnMut(u32)) {
 }
 
 /// Cleans GONE members whose byte is free. One that is being cleaned, or an evicted one whose command still runs,
-/// keeps its slot until later.
+/// keeps its member slot until later.
 fn clean(views: &Views, probe: &mut Probe) {
     let mut cleaned = false;
     for (index, member) in (0u32..).zip(views.members()) {

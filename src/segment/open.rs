@@ -190,7 +190,7 @@ fn attempt(location: &Location, options: &OpenOptions) -> Result<Attempt, OpenEr
     Ok(Attempt::Attached(attachment))
 }
 
-/// Takes the first FREE slot whose byte is free. Holding the byte, nobody else touches the slot.
+/// Takes the first FREE member slot whose byte is free. While we hold the byte nobody else touches it.
 fn claim(
     views: &Views,
     file: &File,
@@ -216,7 +216,7 @@ fn claim(
     Ok(None)
 }
 
-/// Fills in who it is, before the slot becomes LIVE.
+/// Fills in who it is, before the member slot becomes LIVE.
 pub(crate) fn introduce(member: &crate::layout::Member, options: &OpenOptions) {
     let me = process::me();
     member.pid.put(me.pid);

@@ -1,9 +1,15 @@
-//! Running queued callbacks: on the releasing thread, in a loop, never recursively.
+//! Queued callbacks: joining, and running on the releasing thread, in a loop, never recursively.
 
-use crate::park::waiter::Job;
+use super::Attempt;
+use crate::error::AcquireError;
+use crate::park::waiter::{Job, Kind, Nudge, Step, Told, Waiter, Wish};
+use crate::segment::attachment::Attachment;
+use crate::sys::clock;
+use crate::sys::mutex::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 thread_local! {
@@ -16,7 +22,7 @@ thread_local! {
 /// A callback that panics has given its slot back itself (`Scheduler::acquire_with` wraps it); the panic was reported
 /// by the panic hook and goes no further: who released did nothing wrong (E4).
 /// `Err` gives it back unrun: this thread is ending and has no loop any more.
-pub(crate) fn run_here(job: Job) -> Result<(), Job> {
+fn run_here(job: Job) -> Result<(), Job> {
     run_among(job, None)
 }
 
@@ -30,7 +36,7 @@ pub(crate) fn run_all(jobs: &Receiver<Job>) {
 }
 
 /// Runs a job by itself.
-pub(crate) fn run_alone(job: Job) {
+fn run_alone(job: Job) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
 
@@ -55,4 +61,71 @@ fn run_among(job: Job, others: Option<&Receiver<Job>>) -> Result<(), Job> {
     }
     RUNNING.set(false);
     Ok(())
+}
+
+impl Attachment {
+    /// Puts a waiter of this member at the end of its post that runs `job` when its turn comes, on whatever thread, and
+    /// tries it once. `Err`: it cannot wait, and the job is dropped.
+    pub(crate) fn enqueue_job(
+        self: &Arc<Self>,
+        wish: Wish,
+        job: Job,
+        told: Option<Arc<dyn Told>>,
+    ) -> Result<(), AcquireError> {
+        self.ensure_helper()?;
+        let kind = Kind::Callback(Mutex::new(Some(job)));
+        let waiter = Arc::new(Waiter::new(kind, wish, clock::now(), None).told_to(told));
+        let tried = {
+            let mut queue = self.queue.lock();
+            // Who is not first is seen to by who makes it so. Who is, is tried before the helper sees it.
+            let first = self.join(&mut queue, &waiter)?;
+            first.then(|| self.attempt(&mut queue, &waiter))
+        };
+        waiter.tell(Step::Queued);
+        match tried {
+            Some(Attempt::Got(nudges)) => {
+                nudges.into_iter().for_each(Nudge::deliver);
+                self.settled(wish.post.gate);
+                Attachment::job_of(&waiter)
+                    .into_iter()
+                    .for_each(|job| self.run_job(job));
+            }
+            Some(Attempt::Later(later)) => {
+                self.look_if_stale();
+                self.have_tended(&waiter, later);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Takes the job of a callback that got its turn. Who runs it tells of that first.
+    pub(crate) fn job_of(waiter: &Arc<Waiter>) -> Option<Job> {
+        let Kind::Callback(job) = &waiter.kind else {
+            return None;
+        };
+        let job = job.lock().take()?;
+        if waiter.told.is_none() {
+            return Some(job);
+        }
+        let waiter = waiter.clone();
+        Some(Box::new(move || {
+            waiter.tell(Step::Dispatched);
+            job();
+        }))
+    }
+
+    /// Runs a callback whose turn it is on this thread, or, if it is ending, on the member's own.
+    pub(crate) fn run_job(&self, job: Job) {
+        let Err(job) = run_here(job) else {
+            return;
+        };
+        let runner = self.helper.lock().runner();
+        // With no thread to be had it runs here after all: what it needs is taken.
+        let unsent = match runner {
+            Some(runner) => runner.send(job).err().map(|back| back.0),
+            None => Some(job),
+        };
+        unsent.into_iter().for_each(run_alone);
+    }
 }

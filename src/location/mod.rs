@@ -1,15 +1,17 @@
 //! Where a segment lives: names, paths and `shm:` names.
 
+mod directory;
+mod logind;
+
+use directory::{make_chosen, make_private};
+use logind::logind_clears;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{geteuid, getuid};
 use thiserror::Error;
 
@@ -19,8 +21,6 @@ use crate::escape::escaped;
 const SHM_DIRECTORY: &str = "/dev/shm";
 /// The longest name in bytes; leaves room in a file name for what a temporary one adds.
 const LONGEST_NAME: usize = 200;
-/// The first user id of a person, as logind sees it.
-const FIRST_PERSON: u32 = 1_000;
 
 /// Where a segment is.
 ///
@@ -250,113 +250,9 @@ fn check_name(name: &OsStr) -> Result<(), LocationError> {
     Err(LocationError::name(name, reason))
 }
 
-/// Makes the directory that the user chose, if it is missing.
-fn make_chosen(directory: &Path) -> Result<(), LocationError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .map_err(|e| LocationError::io(directory, e))
-}
-
-/// Makes a directory in a place open to everybody, or accepts the one that is there. `owner` is who it must belong to.
-fn make_private(directory: &Path, owner: u32) -> Result<(), LocationError> {
-    let made = match rustix::fs::mkdir(directory, Mode::RWXU) {
-        Ok(()) => true,
-        Err(rustix::io::Errno::EXIST) => false,
-        Err(error) => return Err(LocationError::io(directory, error)),
-    };
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
-    let refuse = |reason| {
-        Err(LocationError::Directory {
-            path: directory.to_owned(),
-            reason,
-        })
-    };
-    let opened = match rustix::fs::open(directory, flags, Mode::empty()) {
-        Ok(opened) => opened,
-        // NOTDIR is also what a symbolic link answers here.
-        Err(rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {
-            return refuse("it is no directory");
-        }
-        Err(rustix::io::Errno::ACCESS) => {
-            return refuse("it belongs to another user, or its mode is wrong");
-        }
-        Err(error) => return Err(LocationError::io(directory, error)),
-    };
-    let found = rustix::fs::fstat(&opened).map_err(|e| LocationError::io(directory, e))?;
-    if found.st_uid != owner {
-        return refuse("it belongs to another user");
-    }
-    if made && found.st_mode & 0o777 != 0o700 {
-        // The umask took bits away.
-        return rustix::fs::fchmod(&opened, Mode::RWXU)
-            .map_err(|e| LocationError::io(directory, e));
-    }
-    if found.st_mode & 0o022 != 0 {
-        return refuse("others can write to it");
-    }
-    Ok(())
-}
-
-/// Whether logind, if any, clears the shared memory of user `uid` at log-out. `root` is `/` but in tests.
-fn logind_clears(root: &Path, uid: u32) -> bool {
-    // 65534 is nobody, who never logs in.
-    if uid < FIRST_PERSON || uid == 65_534 || !root.join("run/systemd/seats").is_dir() {
-        return false;
-    }
-    let mut files: Vec<PathBuf> = Vec::new();
-    for directory in [
-        "usr/lib/systemd/logind.conf.d",
-        "run/systemd/logind.conf.d",
-        "etc/systemd/logind.conf.d",
-    ] {
-        if let Ok(entries) = root.join(directory).read_dir() {
-            files.extend(
-                entries
-                    .flatten()
-                    .map(|entry| entry.path())
-                    .filter(|path| path.extension() == Some(OsStr::new("conf"))),
-            );
-        }
-    }
-    // Drop-ins are read in the order of their names, whichever directory they are in, and after the main file.
-    files.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
-    let main = ["etc", "run", "usr/lib"]
-        .into_iter()
-        .map(|place| root.join(place).join("systemd/logind.conf"))
-        .find(|path| path.is_file());
-    let texts = main
-        .into_iter()
-        .chain(files)
-        .filter_map(|path| std::fs::read_to_string(path).ok());
-    texts
-        .filter_map(|text| remove_ipc(&text))
-        .next_back()
-        .unwrap_or(true)
-}
-
-/// What a logind configuration file says of `RemoveIPC`, if anything.
-fn remove_ipc(text: &str) -> Option<bool> {
-    let mut values = text.lines().filter_map(|line| {
-        line.trim()
-            .strip_prefix("RemoveIPC")?
-            .trim_start()
-            .strip_prefix('=')
-    });
-    let value = values.next_back()?.trim();
-    Some(
-        !["no", "false", "off", "0", "n", "f"]
-            .iter()
-            .any(|no| value.eq_ignore_ascii_case(no)),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn parse(text: &str) -> Result<Location, LocationError> {
         Location::parse(OsStr::new(text))
@@ -425,94 +321,11 @@ mod tests {
     }
 
     #[test]
-    fn the_private_directory_is_made_and_checked() {
-        // case 35
-        let base = tempfile::tempdir().unwrap();
-        let me = geteuid().as_raw();
-        let fresh = base.path().join("fresh");
-        make_private(&fresh, me).unwrap();
-        assert_eq!(
-            fs::metadata(&fresh).unwrap().permissions().mode() & 0o7777,
-            0o700
-        );
-        make_private(&fresh, me).unwrap();
-
-        let foreign = make_private(&fresh, me + 1).unwrap_err().to_string();
-        assert!(foreign.contains("another user"), "{foreign}");
-        for mode in [0o770, 0o702] {
-            fs::set_permissions(&fresh, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(matches!(
-                make_private(&fresh, me),
-                Err(LocationError::Directory { .. })
-            ));
-        }
-
-        let link = base.path().join("link");
-        symlink(base.path(), &link).unwrap();
-        assert!(matches!(
-            make_private(&link, me),
-            Err(LocationError::Directory { .. })
-        ));
-        let file = base.path().join("file");
-        fs::write(&file, "").unwrap();
-        assert!(matches!(
-            make_private(&file, me),
-            Err(LocationError::Directory { .. })
-        ));
-        assert!(matches!(
-            make_private(&base.path().join("no/such"), me),
-            Err(LocationError::DirectoryIo { .. })
-        ));
-    }
-
-    #[test]
-    fn a_chosen_directory_is_made_with_its_parents() {
-        let base = tempfile::tempdir().unwrap();
-        let deep = base.path().join("a/b");
-        make_chosen(&deep).unwrap();
-        make_chosen(&deep).unwrap();
-        assert_eq!(
-            fs::metadata(&deep).unwrap().permissions().mode() & 0o777,
-            0o700
-        );
-    }
-
-    #[test]
     fn other_places_are_left_alone() {
         Location::File(PathBuf::from("/no/such/x"))
             .prepare_directory()
             .unwrap();
         Location::Shm("x".into()).prepare_directory().unwrap();
-    }
-
-    #[test]
-    fn logind_clears_for_people_unless_told_not_to() {
-        // case 41
-        let root = tempfile::tempdir().unwrap();
-        assert!(!logind_clears(root.path(), 1000), "no logind here");
-        fs::create_dir_all(root.path().join("run/systemd/seats")).unwrap();
-        assert!(logind_clears(root.path(), 1000));
-        assert!(!logind_clears(root.path(), 0));
-        assert!(!logind_clears(root.path(), 999));
-        fs::create_dir_all(root.path().join("etc/systemd/logind.conf.d")).unwrap();
-        fs::write(
-            root.path().join("etc/systemd/logind.conf"),
-            "[Login]\n#RemoveIPC=no\n",
-        )
-        .unwrap();
-        assert!(logind_clears(root.path(), 1000));
-        fs::write(
-            root.path().join("etc/systemd/logind.conf"),
-            "[Login]\nRemoveIPC = no\n",
-        )
-        .unwrap();
-        assert!(!logind_clears(root.path(), 1000));
-        fs::write(
-            root.path().join("etc/systemd/logind.conf.d/50-x.conf"),
-            "[Login]\nRemoveIPC=yes\n",
-        )
-        .unwrap();
-        assert!(logind_clears(root.path(), 1000));
     }
 
     #[test]

@@ -1,0 +1,101 @@
+//! The callback form: a slot with a call, given back by hand.
+
+use super::Scheduler;
+use crate::Priority;
+use crate::error::{AcquireError, NothingHeld};
+use crate::layout::Gate;
+use crate::park::waiter::Job;
+use crate::segment::attachment::Attachment;
+use crate::trace::{Teller, Tracer};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+impl Scheduler {
+    /// The callback form: calls `f(value)` with a slot that `f`, or what it starts, gives back by
+    /// [`Scheduler::release`] exactly once.
+    ///
+    /// `true`: a slot was free and `f` ran within this call (C5). `false`: it was queued, and runs on the thread that
+    /// releases a slot, in a loop, never recursively; or, if another process released, on a thread of their own; maybe
+    /// before this returns (C7). `false` also after dispose or close, when `f` is dropped (C6, E10).
+    ///
+    /// There is no error: why nothing was queued, [`Scheduler::is_closed`] says, or an acquire. The last handle being
+    /// dropped drops what is queued, uncalled.
+    ///
+    /// ```
+    /// # use shmsched::{Priority, Scheduler};
+    /// use std::sync::mpsc::channel;
+    ///
+    /// let scheduler = Scheduler::local(1)?;
+    /// let (done, names) = channel();
+    /// for name in ["first", "second"] {
+    ///     let (done, giver) = (done.clone(), scheduler.clone());
+    ///     let work = move |name| {
+    ///         done.send(name).unwrap();
+    ///         giver.release().unwrap();
+    ///     };
+    ///     assert!(scheduler.acquire_with(work, Priority::Normal, name)); // a slot was free both times
+    /// }
+    /// assert_eq!([names.recv()?, names.recv()?], ["first", "second"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// A panic of `f` gives the slot back; within this call it goes on to the caller (E3), from a queued `f` it ends at
+    /// the panic hook (E4). Do not release then (E2).
+    pub fn acquire_with<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(T) + Send + 'static,
+        priority: Priority,
+        value: T,
+    ) -> bool {
+        let lane = priority.index();
+        let attachment = self.attachment();
+        match self.take_now(lane, 1) {
+            Ok(true) => {
+                called_back(attachment, &self.trace, || f(value), priority);
+                return true;
+            }
+            // A concurrency of zero queues (X19).
+            Ok(false) | Err(AcquireError::Zero) => {}
+            Err(failure) => {
+                self.tell_refusal(lane, 1, &failure);
+                return false;
+            }
+        }
+        // The queue must not keep the member attached, or it would never end.
+        let weak = Arc::downgrade(&self.handle);
+        let trace = self.trace.pinned();
+        let job: Job = Box::new(move || {
+            let Some(handle) = weak.upgrade() else { return };
+            called_back(&handle.attachment, &trace, || f(value), priority);
+        });
+        let told = self.trace.teller(attachment).map(Teller::shared);
+        if let Err(failure) = attachment.enqueue_job(self.wish(lane, 1), job, told) {
+            self.tell_refusal(lane, 1, &failure);
+        }
+        false
+    }
+
+    /// Gives back a slot that [`Scheduler::acquire_with`] took, and starts who is next (C17). On whatever thread.
+    ///
+    /// # Errors
+    ///
+    /// [`NothingHeld`], and nothing changed, if this member holds no such slot (X21). One release too many while others
+    /// hold some gives back theirs: prefer permits (E5).
+    pub fn release(&self) -> Result<(), NothingHeld> {
+        self.attachment().release()
+    }
+}
+
+/// Runs a callback whose slot is taken; a panic gives the slot back first.
+fn called_back(attachment: &Arc<Attachment>, trace: &Tracer, f: impl FnOnce(), priority: Priority) {
+    attachment.raw_held.add(1);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        let _ = attachment.release();
+        if let Some(teller) = trace.teller(attachment) {
+            teller.panicked(Gate::Scheduler, priority, 1);
+        }
+        resume_unwind(panic);
+    }
+}

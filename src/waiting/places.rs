@@ -1,0 +1,164 @@
+//! A member's queue and its places in the lines: joining, leaving, and what is left to others by that.
+
+use crate::error::AcquireError;
+use crate::layout::Gate;
+use crate::park::Post;
+use crate::park::queue::Queue;
+use crate::park::waiter::{Nudge, Step, Waiter};
+use crate::protocol::turn::Why;
+use crate::segment::attachment::Attachment;
+use crate::sys::clock;
+use crate::words::U64;
+use std::sync::Arc;
+
+/// Which counter of a member's queue.
+#[derive(Clone, Copy)]
+pub(super) enum Count {
+    Deferred,
+    Completed,
+    Cancelled,
+}
+
+impl Attachment {
+    pub(super) fn count(&self, post: Post, which: Count) {
+        let counts = self.member().queue(post.gate, post.lane);
+        let count: Option<&U64> = counts.map(|counts| counts[which as usize]);
+        if let Some(count) = count {
+            count.put(count.peek().wrapping_add(1));
+        }
+    }
+
+    /// The place of a waiter that acts for the member.
+    pub(crate) fn spot(&self, waiter: &Waiter) -> u32 {
+        match waiter.post.gate {
+            Gate::Pacer => waiter.spot,
+            _ => self.me,
+        }
+    }
+
+    /// Joins the member's queue, and the line if it is the first of its post, or has a place of its own: whether it is.
+    pub(crate) fn enqueue(&self, waiter: &Arc<Waiter>) -> Result<bool, AcquireError> {
+        let joined = self.join(&mut self.queue.lock(), waiter)?;
+        waiter.tell(Step::Queued);
+        Ok(joined)
+    }
+
+    /// [`Self::enqueue`] under the queue's lock, for who goes on with it; he tells of it afterwards.
+    pub(super) fn join(
+        &self,
+        queue: &mut Queue,
+        waiter: &Arc<Waiter>,
+    ) -> Result<bool, AcquireError> {
+        if let Some(failure) = self.wait_failure(waiter) {
+            return Err(failure);
+        }
+        let gate = waiter.post.gate;
+        if queue.shut || self.is_barred(gate) {
+            return Err(self.failure_at(gate).unwrap_or(AcquireError::Disposed));
+        }
+        queue.push(waiter.clone());
+        self.count(waiter.post, Count::Deferred);
+        let first = queue.is_first(waiter);
+        if first {
+            self.own_posts.set_bits(waiter.post.bit());
+        }
+        if first || gate == Gate::Pacer {
+            let line = self.views.line(gate);
+            let lane = waiter.post.lane;
+            line.join(self.spot(waiter), self.owner(), lane, waiter.seat());
+            line.recount();
+            self.views.pressure(gate).begin(clock::now());
+        }
+        Ok(first)
+    }
+
+    /// Takes a waiter out of the queue, served or not; the next of its post takes the place, with a new ticket.
+    pub(crate) fn take_out(&self, queue: &mut Queue, waiter: &Arc<Waiter>, served: bool) -> Nudge {
+        let was_first = queue.is_first(waiter);
+        if !queue.remove(waiter) {
+            return Nudge::Nobody;
+        }
+        match served {
+            true => self.left_served(waiter, clock::now()),
+            false => self.count(waiter.post, Count::Cancelled),
+        }
+        self.give_up_spot(waiter);
+        if was_first {
+            self.reseat(queue, waiter.post)
+        } else {
+            Nudge::Nobody
+        }
+    }
+
+    /// Counts a waiter that left the queue with what it wanted. Under the queue's lock.
+    pub(crate) fn left_served(&self, waiter: &Waiter, now: u64) {
+        let gate = waiter.post.gate;
+        self.count(waiter.post, Count::Completed);
+        self.views.pressure(gate).progress(now);
+        self.member()
+            .took(gate.into(), now.saturating_sub(waiter.since));
+    }
+
+    /// Gives up the place of a waiter that has one of its own.
+    pub(super) fn give_up_spot(&self, waiter: &Waiter) {
+        if waiter.post.gate == Gate::Pacer {
+            let line = self.views.line(Gate::Pacer);
+            line.leave(waiter.spot, self.generation, 0); // pair: line-leave
+            line.free_spot(waiter.spot, self.owner());
+        }
+    }
+
+    /// Gives the post's place to whoever is first now, or up.
+    pub(crate) fn reseat(&self, queue: &Queue, post: Post) -> Nudge {
+        let line = self.views.line(post.gate);
+        match queue.first(post) {
+            Some(first) => {
+                first.called.put(0);
+                if post.gate != Gate::Pacer {
+                    line.unmark(self.me, self.generation, post.lane);
+                    line.join(self.me, self.owner(), post.lane, first.seat());
+                }
+                if first.is_thread() {
+                    first.nudge()
+                } else {
+                    self.ring_helper();
+                    Nudge::Nobody
+                }
+            }
+            None => {
+                if post.gate != Gate::Pacer {
+                    line.leave(self.me, self.generation, post.lane); // pair: line-leave
+                }
+                self.own_posts.clear_bits(post.bit());
+                Nudge::Nobody
+            }
+        }
+    }
+
+    /// After a place changed hands or was given up, outside the queue's lock: room left to it is somebody's.
+    pub(crate) fn settled(&self, gate: Gate) {
+        self.moved(gate, Why::Moved);
+    }
+
+    pub(super) fn moved(&self, gate: Gate, why: Why) {
+        self.advance(gate, None, why);
+        self.views.line(gate).recount();
+        self.end_pressure(gate);
+        if gate == Gate::Limiter {
+            let drained = self.queue.lock().drained();
+            drained.into_iter().for_each(Nudge::deliver);
+        }
+    }
+
+    /// If nobody waits any more, that is when waiting ended; who joined in between begins it anew.
+    fn end_pressure(&self, gate: Gate) {
+        let line = self.views.line(gate);
+        if line.summary.get() == 0 {
+            let pressure = self.views.pressure(gate);
+            pressure.end(clock::now());
+            if line.summary.get() != 0 {
+                pressure.begin(clock::now());
+            }
+        }
+    }
+}
