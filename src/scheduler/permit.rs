@@ -45,9 +45,11 @@ impl Held {
         self.0 & TIMED != 0
     }
 
+    /// None hold nothing, for no time.
     fn with_slots(self, slots: u32) -> Held {
         match self.0 & TIMED {
             0 => Held(slots.into()),
+            _ if slots == 0 => Held(0),
             _ if u64::from(slots) > SLOTS => Held(slots.into()),
             _ => Held(self.0 & !SLOTS | u64::from(slots)),
         }
@@ -233,11 +235,13 @@ mod tests {
     #[test]
     fn changing_the_slots_keeps_the_stamp() {
         let timed = Held(7).timed(9_000_000);
-        for slots in [0, 1, 1_048_575] {
+        for slots in [1, 2, 1_048_575] {
             let changed = timed.with_slots(slots);
             assert_eq!(changed.slots(), slots);
             assert_eq!(changed.since(20_000_000), timed.since(20_000_000));
         }
+        let none = timed.with_slots(0);
+        assert_eq!((none.slots(), none.since(20_000_000)), (0, None));
         let many = timed.with_slots(1 << 20);
         assert_eq!((many.slots(), many.since(20_000_000)), (1 << 20, None));
         assert_eq!(Held(3).with_slots(5).slots(), 5);

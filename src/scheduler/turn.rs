@@ -287,7 +287,8 @@ impl Attachment {
 
     /// The short way, while callbacks of one lane of this member are all that waits: the next of them is taken out of the
     /// queue, and the place stays as it stands for the one behind it. Its ticket is older than that one's arrival, but
-    /// there is nobody with whom it would be compared; who joins from here on comes after it either way.
+    /// there is nobody with whom it would be compared; who joins from here on comes after it either way. The helper need
+    /// not be rung for that one: whoever joined first has it rung, or found it ready, after its own try.
     fn next_of_ours_alone(self: &Arc<Self>, queue: &mut Queue, slots: u32) -> Option<Arc<Waiter>> {
         let lanes = self.own_lanes();
         let lane = lanes.trailing_zeros() as usize;
@@ -421,9 +422,12 @@ impl Attachment {
                 }
             }
         }
-        // Not left called: it would count as in, and nobody would ring it.
+        // Not left called: it would count as in, and nobody would ring it. Who freed room before that left it to this one.
         line.settle(self.me, lane);
-        Attempt::Later(Later::FIRST)
+        Attempt::Later(Later {
+            due: clock::now(),
+            ..Later::FIRST
+        })
     }
 
     /// Who asks for more than one slot may never be called, since they never come free together: if it holds up those

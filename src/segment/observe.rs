@@ -163,8 +163,9 @@ impl Observer {
             if self.dead.len() <= at {
                 self.dead.resize(at + 1, 0);
             }
-            if self.dead[at] != status && about(index) && self.probe.is_dead(index) {
-                self.dead[at] = status;
+            if self.dead[at] != status {
+                let found = about(index) && self.probe.is_dead(index);
+                self.dead[at] = if found { status } else { 0 };
             }
             self.dead[at] == status
         });

@@ -81,6 +81,10 @@ impl Attachment {
             let first = self.join(&mut queue, &waiter)?;
             first.then(|| self.attempt(&mut queue, &waiter))
         };
+        // At once: the one behind it may have become the first meanwhile, and nobody else has the helper rung for it.
+        if let Some(Attempt::Later(later)) = &tried {
+            self.have_tended(&waiter, *later);
+        }
         waiter.tell(Step::Queued);
         match tried {
             Some(Attempt::Got(nudges)) => {
@@ -90,9 +94,8 @@ impl Attachment {
                     .into_iter()
                     .for_each(|job| self.run_job(job));
             }
-            Some(Attempt::Later(later)) => {
+            Some(Attempt::Later(_)) => {
                 self.look_if_stale();
-                self.have_tended(&waiter, later);
             }
             None => {}
         }

@@ -23,10 +23,9 @@ const DOZE_NS: u64 = 3_500_000_000;
 const FAR: u32 = 256;
 /// The same of those far back in a line where nothing is held.
 const LONG_DOZE_NS: u64 = 20_000_000_000;
-/// How long the very first in the Scheduler's line waits awake before it sleeps.
-const LINGER_NS: u64 = 10_000;
-/// How often it reads the bell meanwhile before it lets others have the processor.
-const SPINS: u32 = 16;
+/// How long the very first in the Scheduler's line waits awake before it sleeps. Not longer than a wake-up on the same
+/// processor takes: there the holder may wait for this very one.
+const LINGER_NS: u64 = 2_000;
 /// How often a waiter asks whether the file still has a name, in watches of the Scheduler.
 const GONE_EVERY: u32 = 8;
 
@@ -70,12 +69,11 @@ impl Attachment {
     }
 
     /// The very first in line stays awake for some microseconds: where slots are held as briefly as that, going to sleep
-    /// and being woken would take longer than the wait. It lets others have the processor meanwhile, since the holder may
-    /// wait for this very one. `true`: the bell rang.
+    /// and being woken would take longer than the wait. `true`: the bell rang.
     fn linger(&self, heard: u32, now: u64) -> bool {
         let bell = &self.member().bell;
         loop {
-            for _ in 0..SPINS {
+            for _ in 0..16 {
                 if bell.peek() != heard {
                     return true;
                 }
@@ -84,7 +82,6 @@ impl Attachment {
             if clock::now().saturating_sub(now) >= LINGER_NS {
                 return false;
             }
-            thread::yield_now();
         }
     }
 

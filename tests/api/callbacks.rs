@@ -3,6 +3,7 @@
 use crate::support::{
     FOREVER, MEANT, NORMAL, Shared, Task, ends, local, panics_of, until, watch_panics,
 };
+use shmsched::trace::{Trace, Writer};
 use shmsched::{NothingHeld, Priority, Scheduler};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -170,6 +171,43 @@ fn who_joins_callbacks_that_wait_alone() {
     assert_eq!(seen.waits.count(), MANY as u64 + 1);
     assert_eq!(seen.admitted, seen.released);
     assert_eq!(seen.admitted, MANY as u64 + 2);
+}
+
+/// The callback behind one that was passed the slot in the short way is somebody's affair, also if it joined while the
+/// first's caller was still on its way back: another member's release starts it.
+#[test]
+fn who_comes_after_one_that_waited_alone_is_looked_after() {
+    let shared = Shared::new(2);
+    let (first, other) = (shared.member(), shared.member());
+    let [own, others] = [&first, &other].map(|member| member.try_acquire_owned(NORMAL).unwrap());
+    let (at, paused) = mpsc::channel();
+    let (go, going) = mpsc::channel::<()>();
+    let going = Mutex::new(going);
+    let writer = Writer::new(move |document, operation| {
+        if operation == "scheduler:queue" && document.pending == Some(1) {
+            at.send(()).unwrap();
+            going.lock().unwrap().recv_timeout(FOREVER).unwrap();
+        }
+    });
+    let told = first.with_trace(Trace::Writer(writer));
+    let (sender, ran) = mpsc::channel();
+    let tell = |name: &'static str| {
+        let sender = sender.clone();
+        move |()| sender.send(name).unwrap()
+    };
+    let a = tell("a");
+    let caller = thread::spawn(move || told.acquire_with(a, NORMAL, ()));
+    paused.recv_timeout(FOREVER).unwrap();
+    assert!(!first.acquire_with(tell("b"), NORMAL, ()));
+    drop(own);
+    assert_eq!(ran.recv_timeout(FOREVER), Ok("a"));
+    // `a` keeps its slot, and its caller is not back yet.
+    drop(others);
+    assert_eq!(ran.recv_timeout(FOREVER), Ok("b"));
+    go.send(()).unwrap();
+    assert!(!caller.join().unwrap());
+    first.release().unwrap();
+    first.release().unwrap();
 }
 
 /// A callback that blocks its thread does not keep the member's tasks from being woken.

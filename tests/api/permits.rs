@@ -364,3 +364,34 @@ fn owned_permits_by_a_deadline() {
     drop(scheduler);
     assert_eq!(three.num_permits(), 3);
 }
+
+/// A permit that was emptied has no hold to count.
+#[test]
+fn holds_are_counted_once() {
+    let shared = Shared::new(9);
+    let scheduler = shared.member();
+    let holds = || {
+        let seen = shmsched::Observer::open(&shared.location)
+            .unwrap()
+            .snapshot();
+        seen.unwrap().scheduler.unwrap().holds.count()
+    };
+    let timed = || {
+        let mut permit = scheduler.try_acquire_owned(NORMAL).unwrap();
+        permit.count_hold();
+        permit
+    };
+    timed().forget();
+    assert_eq!(holds(), 0);
+    let mut both = timed();
+    both.merge(timed());
+    assert_eq!(holds(), 0);
+    drop(both);
+    assert_eq!(holds(), 1);
+    let mut empty = timed();
+    let all = empty.split(1).unwrap();
+    drop(empty);
+    assert_eq!(holds(), 1);
+    drop(all);
+    assert_eq!(holds(), 1, "what was split off is not timed");
+}
