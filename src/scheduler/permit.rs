@@ -108,7 +108,7 @@ macro_rules! permit {
             }
 
             /// Has the time for which it is held from now on counted, as that of permits that were waited for is. One of
-            /// more than 1,048,575 slots is not counted.
+            /// more than 1,048,575 slots is not counted, and a hold of more than 104 days only as what is beyond.
             pub fn count_hold(&mut self) {
                 self.held = self.held.timed(clock::now());
             }
