@@ -123,7 +123,7 @@ impl Controller {
     pub fn update(&mut self, sample: &Sample, now: Duration) {
         let full = self.before.is_some_and(|before| sample.full_since(&before));
         let passed = now.saturating_sub(self.sampled).as_secs_f64() * 1e3;
-        let weight = -(-passed / TAU_MS as f64).exp_m1();
+        let weight = -libm::expm1(-passed / TAU_MS as f64);
         let share = |on: bool| f64::from(u8::from(on));
         self.some += weight * (share(sample.some) - self.some);
         self.full += weight * (share(full) - self.full);

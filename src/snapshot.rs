@@ -101,7 +101,7 @@ impl Durations {
             0 => 0,
             from => {
                 let ratio = found.to as f64 / from as f64;
-                (from as f64 * ratio.powf(found.part)).round() as u64
+                (from as f64 * libm::pow(ratio, found.part)).round() as u64
             }
         })
     }

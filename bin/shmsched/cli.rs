@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -231,7 +232,7 @@ pub struct Run {
     #[command(flatten)]
     pub existing: Existing,
     /// A name from lowest to highest, or -3 to 3
-    #[arg(short, long, value_name = "PRIORITY", default_value = "normal", value_parser = parse_priority, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "PRIORITY", default_value = "normal", value_parser = PriorityNames, hide_possible_values = true, allow_hyphen_values = true)]
     pub priority: Priority,
     /// How many slots to take
     #[arg(long, value_name = "K", default_value = "1", value_parser = units::parse_amount, allow_hyphen_values = true)]
@@ -287,7 +288,7 @@ pub struct Pipe {
     #[command(flatten)]
     pub existing: Existing,
     /// A name from lowest to highest, or -3 to 3
-    #[arg(short, long, value_name = "PRIORITY", default_value = "normal", value_parser = parse_priority, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "PRIORITY", default_value = "normal", value_parser = PriorityNames, hide_possible_values = true, allow_hyphen_values = true)]
     pub priority: Priority,
 }
 
@@ -515,6 +516,28 @@ fn one_line(kind: ErrorKind, message: &str, verb: Option<&str>) -> String {
     };
     let verb = verb.map_or(String::new(), |verb| format!("{verb} "));
     format!("{}{hint}; see 'shmsched {verb}--help'", words.join(" "))
+}
+
+/// [`parse_priority`], with the names for who completes a command line.
+#[derive(Clone)]
+struct PriorityNames;
+
+impl TypedValueParser for PriorityNames {
+    type Value = Priority;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Priority, clap::Error> {
+        parse_priority.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = Priority::ALL.into_iter().rev().map(Priority::name);
+        Some(Box::new(names.map(PossibleValue::new)))
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@
 
 use crate::layout::PressureWords;
 use crate::words::U64;
+// Not the C library's, which would be one more shared library to load at each start of the command.
+use libm::exp;
 
 /// `full` is the time in which nothing was released or spent for so long.
 pub const QUIET_NS: u64 = 200_000_000;
@@ -199,9 +201,9 @@ impl Average {
         // The later of the two moments.
         let (at_ms, old) = match age < 0.0 {
             true => (to_ms + (-age) as u64, self.share()),
-            false => (to_ms, self.share() * (-age / tau).exp()),
+            false => (to_ms, self.share() * exp(-age / tau)),
         };
-        let back = |ns: u64| (-(at_ms as f64 - ns as f64 / 1e6) / tau).exp();
+        let back = |ns: u64| exp(-(at_ms as f64 - ns as f64 / 1e6) / tau);
         let share = (old + back(to) - back(from)).clamp(0.0, 1.0);
         Average((at_ms as u32 as u64) << 32 | (share * f64::from(u32::MAX)).round() as u64)
     }
@@ -211,9 +213,9 @@ impl Average {
         let tau = window as f64 * 1e3;
         let age = self.age(now / 1_000_000).max(0.0);
         let running = running.map_or(0.0, |(from, _)| {
-            1.0 - (-(now.saturating_sub(from) as f64 / 1e6) / tau).exp()
+            1.0 - exp(-(now.saturating_sub(from) as f64 / 1e6) / tau)
         });
-        (self.share() * (-age / tau).exp() + running).clamp(0.0, 1.0)
+        (self.share() * exp(-age / tau) + running).clamp(0.0, 1.0)
     }
 }
 
