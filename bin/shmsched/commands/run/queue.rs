@@ -253,11 +253,11 @@ mod tests {
         // A signal ends the wait, and who waits does not come in.
         let thread = std::thread::spawn(|| {
             std::thread::sleep(Duration::from_millis(50));
-            nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGHUP)
+            nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGTERM)
                 .unwrap();
         });
         let door = Sluggish::new(0, late);
-        assert_eq!((pass("", &door), door.tries.get()), (Err(129), 0));
+        assert_eq!((pass("", &door), door.tries.get()), (Err(143), 0));
         thread.join().unwrap();
     }
 }
