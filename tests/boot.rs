@@ -153,10 +153,13 @@ fn systemd_reads_the_units() {
     }
     let directory = tempfile::tempdir().unwrap();
     let units = ["shmsched.service", "thumbnailer.service"];
+    // It wants the program to be there, at a path without blanks.
+    let program = directory.path().join("shmsched");
+    std::os::unix::fs::symlink(PROGRAM, &program).unwrap();
     let files = units.map(|unit| {
         let file = directory.path().join(unit);
-        // It wants the program to be there.
-        fs::write(&file, text_of(unit).replace(INSTALLED, PROGRAM)).unwrap();
+        let text = text_of(unit).replace(INSTALLED, program.to_str().unwrap());
+        fs::write(&file, text).unwrap();
         file
     });
     let mut verify = Command::new("systemd-analyze");
