@@ -125,7 +125,7 @@ impl Ask for &Start<'_> {
         let teller = self.teller().filter(|_| self.again.peek() == 0);
         let waiter = Arc::new(waiter.told_to(teller.map(Teller::shared)));
         match attachment.enqueue(&waiter) {
-            Ok(_) => {
+            Ok(()) => {
                 *self.waiter.lock() = Some(waiter.clone());
                 Ok(waiter)
             }

@@ -182,9 +182,15 @@ impl Attachment {
     #[cold]
     #[inline(never)]
     pub(crate) fn give_held(self: &Arc<Self>, held: Held) {
-        let now = held.is_timed().then(clock::now);
-        if let Some(now) = now
-            && let Some(since) = held.since(now)
+        if !held.is_timed() {
+            // The usual way was tried already.
+            if held.slots() != 0 {
+                self.give_slow(held.slots());
+            }
+            return;
+        }
+        let now = clock::now();
+        if let Some(since) = held.since(now)
             && !self.is_inert()
         {
             self.member().took(Took::Hold, now.saturating_sub(since));

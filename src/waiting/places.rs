@@ -36,14 +36,15 @@ impl Attachment {
         }
     }
 
-    /// Joins the member's queue, and the line if it is the first of its post, or has a place of its own: whether it is.
-    pub(crate) fn enqueue(&self, waiter: &Arc<Waiter>) -> Result<bool, AcquireError> {
-        let joined = self.join(&mut self.queue.lock(), waiter)?;
+    /// Joins the member's queue, and the line if it is the first of its post, or has a place of its own.
+    pub(crate) fn enqueue(&self, waiter: &Arc<Waiter>) -> Result<(), AcquireError> {
+        self.join(&mut self.queue.lock(), waiter)?;
         waiter.tell(Step::Queued);
-        Ok(joined)
+        Ok(())
     }
 
-    /// [`Self::enqueue`] under the queue's lock, for who goes on with it; he tells of it afterwards.
+    /// [`Self::enqueue`] under the queue's lock, for who goes on with it, and tells of it afterwards: whether it is the
+    /// first of its post.
     pub(super) fn join(
         &self,
         queue: &mut Queue,
