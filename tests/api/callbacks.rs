@@ -179,6 +179,18 @@ fn who_joins_callbacks_that_wait_alone() {
 fn who_comes_after_one_that_waited_alone_is_looked_after() {
     let shared = Shared::new(2);
     let (first, other) = (shared.member(), shared.member());
+    // A helper that has been idle for longer than it stays ready sleeps for no post.
+    let all = other.try_acquire_many(2, NORMAL).unwrap();
+    let (served, warm) = mpsc::channel();
+    let releasing = first.clone();
+    let callback = move |()| {
+        releasing.release().unwrap();
+        served.send(()).unwrap();
+    };
+    assert!(!first.acquire_with(callback, NORMAL, ()));
+    drop(all);
+    warm.recv_timeout(FOREVER).unwrap();
+    thread::sleep(std::time::Duration::from_millis(400));
     let [own, others] = [&first, &other].map(|member| member.try_acquire_owned(NORMAL).unwrap());
     let (at, paused) = mpsc::channel();
     let (go, going) = mpsc::channel::<()>();
