@@ -30,6 +30,8 @@ shared_record! {
         pub targets: [I32; LANES],
         /// The place called last: member << 3 | priority index + 1; 0 is none. A hint where to look first, nothing more.
         pub called: U32,
+        /// Whether threads may keep spare slots: episode << 2 | phase, see `protocol::ledger::spare`.
+        pub spares: U32,
     }
 }
 
@@ -57,6 +59,8 @@ shared_record! {
         pub records_high: U32,
         /// When anybody last looked for the dead: coarse ms, wrapping.
         pub looked: U32,
+        /// When spare slots were recalled last: coarse ms, wrapping.
+        pub recalled: U32,
     }
 }
 

@@ -181,7 +181,11 @@ shared_record! {
         pub consumed: U64,
         /// Starts.
         pub started: U64,
+        /// Number of the thread's last step with its spare slot; odd: it has one. See `protocol::ledger::spare`.
+        pub spare: U64,
+        /// Number of the spare that was settled last, odd if another thread has it; the highest bit is the seal.
+        pub claimed: U64,
         /// To the next line.
-        pub reserved: [U64; real(9)],
+        pub reserved: [U64; real(7)],
     }
 }

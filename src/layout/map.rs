@@ -148,8 +148,10 @@ const _: () = {
     assert!(offset_of!(SchedulerHot, summary) == 12 && offset_of!(SchedulerHot, hurry) == 16);
     assert!(offset_of!(SchedulerHot, hold_off) == 20 && offset_of!(SchedulerHot, flags) == 24);
     assert!(offset_of!(SchedulerHot, targets) == 28);
+    assert!(offset_of!(SchedulerHot, called) == 56 && offset_of!(SchedulerHot, spares) == 60);
     assert!(offset_of!(SchedulerCold, ticket) == 8 && offset_of!(SchedulerCold, configured) == 16);
     assert!(offset_of!(SchedulerCold, members_high) == 44);
+    assert!(offset_of!(SchedulerCold, looked) == 52 && offset_of!(SchedulerCold, recalled) == 56);
     assert!(size_of::<LimiterHot>() == 128 && size_of::<LimiterCold>() == 128);
     assert!(offset_of!(LimiterHot, tokens) == 4 && offset_of!(LimiterHot, waiters) == 8);
     assert!(offset_of!(LimiterHot, summary) == 12 && offset_of!(LimiterHot, hurry) == 16);
@@ -168,6 +170,7 @@ const _: () = {
     assert!(offset_of!(Member, longest) == 1312);
     assert!(size_of::<Record>() == 128 && offset_of!(Record, owner) == 8);
     assert!(offset_of!(Record, consumed) == 40 && offset_of!(Record, started) == 48);
+    assert!(offset_of!(Record, spare) == 56 && offset_of!(Record, claimed) == 64);
     assert!(size_of::<Place>() == 64 && offset_of!(Place, owner) == 24);
 };
 

@@ -9,6 +9,7 @@
 //! Only bytes of FREE slots are locked by claimers, so LIVE with a free byte stays dead. Everything that refers to a
 //! member carries its generation.
 
+use super::ledger::spare;
 use super::line::Line;
 use crate::layout::{Member, Record};
 use crate::words::U64;
@@ -134,6 +135,7 @@ pub fn clean<'a>(
 
 /// A record is zero before it can be leased; its sequence goes on.
 fn free_record(record: &Record, owner: u64) {
+    spare::clear(record, owner);
     let word = super::ledger::Word(record.word.get());
     if word.net() != 0 || word.is_odd() {
         let even = if word.is_odd() {
@@ -148,9 +150,11 @@ fn free_record(record: &Record, owner: u64) {
 
 /// Leases a free record to `owner`; `None` if all of `records` are taken.
 pub fn lease(records: &[Record], owner: Owner) -> Option<usize> {
-    records.iter().position(|record| {
+    let at = records.iter().position(|record| {
         record.owner.peek() == 0 && record.owner.replace(0, owner.word()).is_ok()
-    })
+    })?;
+    spare::unseal(&records[at]);
+    Some(at)
 }
 
 /// Raises a high-water mark before what lies below it is used, so that no reader stops short of it.

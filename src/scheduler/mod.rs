@@ -21,6 +21,7 @@ use crate::error::{AcquireError, CreateError};
 use crate::layout::{Gate, LANES, Record, SchedulerHot};
 use crate::park::Post;
 use crate::park::waiter::Wish;
+use crate::protocol::ledger::spare;
 use crate::protocol::scheduler::Limits;
 use crate::segment::attachment::Attachment;
 use crate::segment::{Handle, Scope, local};
@@ -208,13 +209,19 @@ impl Scheduler {
         }
         let hot = self.attachment().hot();
         let limit = Limits::read(hot).concurrency.min(NO_BOUND);
-        limit.saturating_sub(hot.running.get().max(0) as u32)
+        limit.saturating_sub(self.attachment().views.running().max(0) as u32)
     }
 
     /// Looks for dead members now and gives back what they held: of those that hold something or wait;
     /// [`Segment::look`](crate::Segment::look) asks about all. Who waits does so by itself.
     pub fn look(&self) -> crate::Looked {
         self.attachment().look(Scope::Concerned)
+    }
+
+    /// For tests: spare slots are allowed from now on, however long ago they were recalled.
+    #[doc(hidden)]
+    pub fn allow_spares(&self) {
+        spare::allow(&self.hot.spares);
     }
 
     /// For tests: fixes the lottery's draw of this member (0..127, lower is more urgent); `None` is chance again.

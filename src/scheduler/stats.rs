@@ -125,7 +125,7 @@ impl Scheduler {
         let total = queues.iter().fold(QueueStats::default(), QueueStats::plus);
         let hot = attachment.hot();
         let shared = attachment.location.is_some().then(|| SharedStats {
-            running: hot.running.get().max(0) as u32,
+            running: attachment.views.running().max(0) as u32,
             waiters: hot.waiters.get().max(0) as u32,
         });
         let running = if attachment.is_inert() {

@@ -7,7 +7,8 @@ use crate::deadline::Deadline;
 use crate::error::{AcquireError, TryAcquireError};
 use crate::layout::{Gate, SchedulerHot};
 use crate::park::waiter::Wish;
-use crate::protocol::ledger;
+use crate::protocol::ledger::spare::{self, Step};
+use crate::protocol::ledger::{self, fits};
 use crate::protocol::scheduler::fast_bound;
 use crate::segment::attachment::Attachment;
 use crate::trace::Teller;
@@ -25,6 +26,21 @@ impl Scheduler {
             return false;
         };
         let hot: &SchedulerHot = &self.hot;
+        let bound = fast_bound(hot, lane, self.bounds[lane]);
+        if slots == 1 {
+            // RUNNING counts the spare already.
+            let usual = || attachment.is_usual(hot) && fits(hot.running.peek(), 0, bound);
+            match spare::take(record, usual) {
+                Step::Done => {
+                    if record.spare.peek() & 0x7fe == 0 {
+                        attachment.notice_gone();
+                    }
+                    return true;
+                }
+                Step::Contested => attachment.give_contested(record),
+                Step::Not => (),
+            }
+        }
         let unusual = hot.flags.peek()
             | hot.hurry.peek()
             | hot.hold_off.peek()
@@ -32,14 +48,14 @@ impl Scheduler {
         if unusual != 0 {
             return false;
         }
-        let bound = fast_bound(hot, lane, self.bounds[lane]);
         let taken = ledger::take(record, &hot.running, slots, bound, || {
             attachment.state.peek() != 0
         })
         .is_ok();
-        // Every thousandth time: does the file still have its name?
+        // Every thousandth time: does the file still have its name? And are spare slots worth while?
         if taken && record.word.peek() >> 34 & 0x3ff == 0x3ff {
             attachment.notice_gone();
+            attachment.allow_spares();
         }
         taken
     }

@@ -6,6 +6,7 @@ use crate::layout::{Gate, Record, SchedulerHot, Took};
 use crate::park::Post;
 use crate::park::queue::Queue;
 use crate::park::waiter::{Fate, Kind, Nudge, Waiter, Wish};
+use crate::protocol::ledger::spare::{self, Step};
 use crate::protocol::ledger::{self, Refused, fits};
 use crate::protocol::line::{Doing, Mark, Seat, State};
 use crate::protocol::scheduler::{Limits, Moment, PATIENCE_NS};
@@ -16,6 +17,9 @@ use crate::sys::clock;
 use crate::waiting::{Attempt, Later};
 use std::cell::Cell;
 use std::sync::Arc;
+
+/// Spare slots are allowed again so long after a recall, so that recalls cost next to nothing.
+const SPARE_EVERY_MS: u32 = 1_000;
 
 thread_local! {
     static CHANCE: Cell<u64> = const { Cell::new(0) };
@@ -134,12 +138,19 @@ impl Attachment {
             since: 0,
         };
         let bound = limits.bound(lane, &seat, false);
-        let taken = {
+        let take = || {
             let record = self.own();
             ledger::take(&record, &hot.running, amount, bound, || {
                 self.state.peek() != 0
             })
         };
+        let mut taken = take();
+        if taken == Err(Refused::Full) && self.recall_spares() {
+            taken = take();
+            if hot.summary.get() != 0 {
+                self.advance_after_freeing();
+            }
+        }
         match taken {
             Ok(()) => {
                 self.notice_gone_now_and_then();
@@ -172,10 +183,66 @@ impl Attachment {
         if slots == 0 || hot.summary.peek() | hot.hold_off.peek() != 0 {
             return false;
         }
+        if slots == 1 && spare::phase(hot.spares.peek()) == spare::ON {
+            match spare::leave(record, || self.is_usual(hot)) {
+                Step::Done => return true,
+                Step::Contested => {
+                    self.give_contested(record);
+                    return true;
+                }
+                Step::Not => (),
+            }
+        }
         if ledger::give(record, &hot.running, slots, || self.is_inert()) && hot.summary.get() != 0 {
             self.advance_after_freeing(); // pair: line-free
         }
         true
+    }
+
+    /// Whether spare slots are left and taken, and nothing is against it. The phase is read first: pair `spare-join`.
+    #[inline(always)]
+    pub(crate) fn is_usual(&self, hot: &SchedulerHot) -> bool {
+        spare::phase(hot.spares.get()) == spare::ON
+            && hot.flags.peek() | hot.hurry.peek() | hot.summary.peek() | self.state.peek() == 0
+    }
+
+    /// The spare of this thread is recalled, or something else is against it: it goes where all can have it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn give_contested(self: &Arc<Self>, record: &Record) {
+        let hot = self.hot();
+        let inert = || self.is_inert();
+        if spare::settle(record, inert)
+            && ledger::put_back(record, &hot.running, 1, inert)
+            && hot.summary.get() != 0
+        {
+            self.advance_after_freeing(); // pair: line-free
+        }
+    }
+
+    /// Has all spare slots given back, so that RUNNING says what is held: before a caller is refused, and after it has
+    /// joined the line. Whether there were any.
+    pub(crate) fn recall_spares(self: &Arc<Self>) -> bool {
+        let hot = self.hot();
+        if spare::phase(hot.spares.get()) == spare::OFF {
+            return false;
+        }
+        self.views.cold.recalled.put(clock::coarse_ms() as u32);
+        let own = self.own();
+        let leased = self.views.leased().iter();
+        let inert = || self.is_inert();
+        spare::recall(&hot.spares, &hot.running, &own, leased, inert).is_ok_and(|found| found != 0)
+    }
+
+    /// Spare slots are of use where somebody takes slots again and again, and nobody is short of them.
+    #[cold]
+    pub(crate) fn allow_spares(&self) {
+        let hot = self.hot();
+        let since = (clock::coarse_ms() as u32).wrapping_sub(self.views.cold.recalled.get());
+        let busy = hot.summary.get() | hot.hurry.get() | hot.flags.get();
+        if busy == 0 && since >= SPARE_EVERY_MS {
+            spare::allow(&hot.spares);
+        }
     }
 
     /// Gives back what a permit holds and calls who is next. Never fails.
@@ -392,6 +459,8 @@ impl Attachment {
             if !line.is_announced(self.me, lane) {
                 line.announce(self.me, lane);
             }
+            // Its bit is set, so spare slots that are left from here on are seen to be wanted.
+            self.recall_spares(); // pair: spare-join
             let was = line.settle(self.me, lane); // pair: line-sleep
             let outlook = match was.doing() {
                 Doing::Called => Outlook {

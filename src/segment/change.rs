@@ -49,6 +49,7 @@ impl Segment {
             }
             concurrency.validate()?;
             create::write_concurrency(&views.hot, &views.cold, &concurrency);
+            attachment.recall_spares();
             gates |= Gate::Scheduler.bit();
         }
         if let Some(rate) = changes.rate {

@@ -70,9 +70,10 @@ fn concerned(views: &Views, scope: Scope, mut ask: impl FnMut(u32)) {
         .iter()
         .chain(views.leased());
     for record in holders {
-        let word = ledger::Word(record.word.get());
+        let word = record.word.get();
+        let net = ledger::spare::net_of(word, record.claimed.get());
         if let Some(owner) = roster::Owner::read(record.owner.get())
-            && (word.net() != 0 || word.is_odd())
+            && (net != 0 || ledger::Word(word).is_odd())
         {
             ask(owner.member);
         }
@@ -133,7 +134,7 @@ fn picture(views: &Views) -> Option<Picture> {
     let hold_off = &views.hot.hold_off;
     let mut asked = 0;
     let found = loop {
-        if let Some(picture) = views.books().look() {
+        if let Some(picture) = views.books().look_to_adopt() {
             break Some(picture);
         }
         if clock::now() >= until {

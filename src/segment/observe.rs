@@ -8,7 +8,7 @@ use crate::Priority;
 use crate::error::OpenError;
 use crate::layout::{Checked, Gate, LANES, REJECTED, Record, SchedulerHot, Took};
 use crate::location::Location;
-use crate::protocol::ledger::Word;
+use crate::protocol::ledger::spare;
 use crate::protocol::line::{Doing, Entry};
 use crate::protocol::roster::{self, Owner, Status};
 use crate::settings::Settings;
@@ -53,7 +53,7 @@ pub(crate) fn held_by(views: &Views, member: u32, generation: u32) -> u32 {
     let owner = Owner { member, generation }.word();
     let mine = used_records(views).filter(|record| record.owner.get() == owner);
     mine.fold(0u32, |sum, record| {
-        sum.wrapping_add(Word(record.word.get()).net())
+        sum.wrapping_add(spare::net_of(record.word.get(), record.claimed.get()))
     })
 }
 
@@ -309,6 +309,20 @@ impl Reading {
             .collect();
         let picture = (0..200).find_map(|_| views.books().look());
         let mut people = Vec::new();
+        let mut spare = vec![0u32; views.members().len()];
+        if spare::phase(views.hot.spares.get()) != spare::OFF {
+            for record in views
+                .leased()
+                .iter()
+                .filter(|record| spare::lies_at(record))
+            {
+                if let Some(owner) = Owner::read(record.owner.get())
+                    && let Some(spare) = spare.get_mut(owner.member as usize)
+                {
+                    *spare += 1;
+                }
+            }
+        }
         for (index, member) in (0u32..).zip(views.members()) {
             let status = Status(member.status.get());
             let (generation, gone) = match (status.live(), status.gone()) {
@@ -321,6 +335,7 @@ impl Reading {
                 Some(picture) if picture.status.get(at) == Some(&status.0) => picture.held[at],
                 _ => held_by(views, index, generation),
             };
+            let held = held.wrapping_sub(spare.get(at).copied().unwrap_or(0));
             // A net below zero is a reading torn by a hand-over between threads.
             let held = if gone { 0 } else { (held as i32).max(0) as u32 };
             people.push(Person {
@@ -341,7 +356,7 @@ impl Reading {
         Reading {
             people,
             entries,
-            running: views.hot.running.get(),
+            running: views.running(),
             now,
             current,
         }

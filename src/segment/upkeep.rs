@@ -29,9 +29,9 @@ impl Segment {
                 return Err(failure);
             }
             attachment.look_if_stale();
-            let hot = attachment.hot();
             let lines = attachment.views.lines();
-            if hot.running.get() <= 0 && lines.iter().all(|line| line.entries().is_empty()) {
+            if attachment.views.running() <= 0 && lines.iter().all(|line| line.entries().is_empty())
+            {
                 // So does a file that was cut short or overwritten with zeros.
                 attachment.notice_damage();
                 return attachment.failure().map_or(Ok(()), Err);

@@ -5,7 +5,7 @@ use crate::layout::{
     LimiterHot, Map, Member, PACER_COLD_AT, PACER_HOT_AT, PRESSURE_AT, PacerCold, PacerHot, Place,
     PressureWords, Record, SCHEDULER_COLD_AT, SCHEDULER_HOT_AT, SchedulerCold, SchedulerHot,
 };
-use crate::protocol::ledger::Books;
+use crate::protocol::ledger::{Books, spare};
 use crate::protocol::line::Line;
 use crate::protocol::pressure::Pressure;
 use crate::protocol::{limiter, pacer, scheduler};
@@ -192,6 +192,16 @@ impl Views {
         &self.records[from as usize..high as usize]
     }
 
+    /// Slots taken, without the spare ones: what others may take is counted as free.
+    pub fn running(&self) -> i32 {
+        let running = self.hot.running.get();
+        if spare::phase(self.hot.spares.get()) == spare::OFF {
+            return running;
+        }
+        let spare = self.leased().iter().filter(|record| spare::lies_at(record));
+        running.saturating_sub(spare.count() as i32)
+    }
+
     pub fn books(&self) -> Books<'_> {
         Books {
             roster: &self.roster,
@@ -207,6 +217,7 @@ impl Views {
     pub fn reset(&self, now: u64) {
         self.hot.running.put(0);
         self.hot.hold_off.put(0);
+        self.hot.spares.put(0);
         self.flags().iter().for_each(|flags| flags.put(0));
         for line in self.lines() {
             line.waiters.put(0);
@@ -256,6 +267,8 @@ impl Views {
                 &record.reclaimed,
                 &record.consumed,
                 &record.started,
+                &record.spare,
+                &record.claimed,
             ] {
                 word.put(0);
             }

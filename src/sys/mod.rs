@@ -8,7 +8,7 @@
 //! | [`futex`] | shared `FUTEX_WAIT_BITSET`, `FUTEX_WAKE_BITSET` | a wake must cross processes and a wait must end in time |
 //! | [`lock`] | open-file-description byte locks | the kernel drops them at death: liveness without pids |
 //! | [`mapping`] | `mmap` with `MADV_DONTFORK`, checked lending | typed atomics over bytes that others write |
-//! | [`membarrier`] | private expedited barrier | a fence for other threads, paid by the rare side only |
+//! | [`membarrier`] | global expedited barrier | a fence for other threads and processes, paid by the rare side only |
 //! | [`mutex`] | process-private futex mutex | can be held across a fork and let go in the child |
 //! | [`process`] | `/proc` | who is it, does it still run, what is it called (display, never a decision about liveness) |
 //! | [`sigbus`] | opt-in `SIGBUS` handler | a truncated segment is an error, not a death |

@@ -54,6 +54,9 @@ impl Attachment {
                 if !line.is_announced(spot, lane) {
                     line.announce(spot, lane);
                 }
+                if first.post.gate == Gate::Scheduler {
+                    self.recall_spares(); // pair: spare-join
+                }
                 let outlook = self.advance(first.post.gate, Some(first), Why::Moved);
                 let later = self.take_note(first, outlook);
                 match outlook.turn {

@@ -34,8 +34,31 @@ impl Words {
         u64::from_le_bytes(bytes)
     }
 
+    /// Slots that are held: RUNNING, less the spare ones.
     pub fn running(&self) -> i32 {
-        self.u32(0x104) as i32
+        self.u32(0x104) as i32 - self.spare() as i32
+    }
+
+    /// Slots that threads keep though nobody holds them.
+    pub fn spare(&self) -> usize {
+        let members = u64::from(self.u32(32));
+        let high = u64::from(self.u32(0x180 + 48));
+        let records = self.roster() + members * 1408;
+        (members..high)
+            .map(|record| records + record * 128)
+            .filter(|at| {
+                let (number, claimed) = (self.u64(at + 56), self.u64(at + 64));
+                number & 1 != 0 && claimed < number
+            })
+            .count()
+    }
+
+    fn roster(&self) -> u64 {
+        let members = u64::from(self.u32(32));
+        let max_waiting = u64::from(self.u32(40));
+        let up = |n: u64| n.next_multiple_of(128);
+        let sets = up(7 * members.div_ceil(64) * 8);
+        up(0x1000 + 2 * sets + (members + max_waiting).div_ceil(64) * 8)
     }
 
     pub fn waiters(&self) -> i32 {
@@ -63,13 +86,9 @@ impl Words {
     /// How often anybody was rung, over all members: each ring is one futex wake.
     pub fn rings(&self) -> u64 {
         let members = u64::from(self.u32(32));
-        let max_waiting = u64::from(self.u32(40));
-        let up = |n: u64| n.next_multiple_of(128);
-        let sets = up(7 * members.div_ceil(64) * 8);
-        let roster = up(0x1000 + 2 * sets + (members + max_waiting).div_ceil(64) * 8);
         let used = u64::from(self.u32(0x180 + 44)).min(members);
         (0..used)
-            .map(|member| u64::from(self.u32(roster + member * 1408 + 128)))
+            .map(|member| u64::from(self.u32(self.roster() + member * 1408 + 128)))
             .sum()
     }
 }

@@ -1,6 +1,6 @@
 //! What a look reads of all records: a picture of them that is consistent, and what the dead left behind.
 
-use super::Word;
+use super::{Word, spare};
 use crate::layout::{Member, Record};
 use crate::protocol::mutant;
 use crate::protocol::roster::{Owner, Status};
@@ -70,8 +70,18 @@ impl<'a> Books<'a> {
         )
     }
 
-    /// Reads the books twice around RUNNING; `None` if they changed meanwhile.
+    /// Reads the books twice around RUNNING; `None` if they changed meanwhile. Writes nothing.
     pub fn look(&self) -> Option<Picture> {
+        self.read(|_, _| true)
+    }
+
+    /// The same for who goes on to adopt. What counts no more is sealed before RUNNING is read: whoever had claimed
+    /// a spare of it by then is seen to have one, and nobody does later.
+    pub fn look_to_adopt(&self) -> Option<Picture> {
+        self.read(|record, owner| mutant("seal") || spare::seal(record, owner))
+    }
+
+    fn read(&self, seal: impl Fn(&Record, u64) -> bool) -> Option<Picture> {
         let mut picture = Picture::default();
         let (roster, common, leased) = self.used();
         let records = || common.iter().chain(leased);
@@ -83,8 +93,11 @@ impl<'a> Books<'a> {
         picture.busy.resize(picture.status.len(), false);
         for record in records() {
             let owner = record.owner.get();
-            let word = if owner == 0 { 0 } else { record.word.get() }; // pair: ledger-close
-            words.push((owner, word));
+            let (word, claimed) = match owner {
+                0 => (0, 0),
+                _ => (record.word.get(), record.claimed.get()), // pair: ledger-close
+            };
+            words.push((owner, word, claimed));
             let Some(owner) = Owner::read(owner) else {
                 continue;
             };
@@ -94,8 +107,15 @@ impl<'a> Books<'a> {
                 .get(at)
                 .is_some_and(|status| Status(*status).is_live(owner.generation))
             {
-                picture.held[at] = picture.held[at].wrapping_add(Word(word).net());
+                picture.held[at] = picture.held[at].wrapping_add(spare::net_of(word, claimed));
                 picture.busy[at] |= Word(word).is_odd();
+            } else if !roster
+                .get(at)
+                .is_some_and(|member| Status(member.status.get()).is_live(owner.generation))
+                && !seal(record, owner.word())
+            {
+                // Not of one that attached since its status was read.
+                return None;
             }
         }
         picture.running = self.running.get(); // pairs: ledger-open, ledger-close, ledger-high
@@ -103,8 +123,9 @@ impl<'a> Books<'a> {
         if mutant("look-once") {
             return Some(picture);
         }
-        for (record, (owner, word)) in records().zip(&words) {
-            if record.owner.get() != *owner || *owner != 0 && record.word.get() != *word {
+        for (record, (owner, word, claimed)) in records().zip(&words) {
+            let same = || record.word.get() == *word && (record.claimed.get() ^ claimed) << 1 == 0;
+            if record.owner.get() != *owner || *owner != 0 && !same() {
                 return None; // pair: ledger-open
             }
         }

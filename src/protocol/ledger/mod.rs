@@ -19,6 +19,7 @@
 //! `ledger-close` (RUNNING before the store of step 3; first reading of the records before RUNNING).
 
 mod books;
+pub mod spare;
 
 pub use books::{Books, Picture};
 
@@ -136,8 +137,9 @@ pub fn pass_on(record: &Record, k: u32) {
     }
 }
 
+/// Takes `k` slots off the own net and RUNNING, in a bracket. `false`, and nothing done, if this attachment is disposed.
 #[inline(always)]
-fn put_back(record: &Record, running: &I32, k: u32, inert: impl Fn() -> bool) -> bool {
+pub fn put_back(record: &Record, running: &I32, k: u32, inert: impl Fn() -> bool) -> bool {
     let before = Word(record.word.peek());
     let open = before.next(before.net());
     record.word.poke(open.0); // pair: ledger-open
@@ -173,17 +175,18 @@ pub fn inherit(record: &Record, estate: &U64, inert: impl Fn() -> bool) -> u32 {
 }
 
 /// The far side of the pair `dispose`, after the flag is set and the heavy fence passed: nobody of this member will
-/// open a bracket any more, so each word gets even by itself; their sum is what the member holds.
+/// open a bracket any more, so each word gets even by itself; their sum is what the member holds. They are sealed, so
+/// that nobody claims a spare of it meanwhile.
 ///
 /// `None` while one is still odd.
 pub fn settled_sum<'a>(records: impl Iterator<Item = &'a Record>) -> Option<u32> {
     let mut sum = 0u32;
     for record in records {
-        let word = Word(record.word.get());
-        if word.is_odd() {
+        let word = record.word.get();
+        if Word(word).is_odd() {
             return None;
         }
-        sum = sum.wrapping_add(word.net());
+        sum = sum.wrapping_add(spare::net_of(word, record.claimed.get()));
     }
     Some(sum)
 }

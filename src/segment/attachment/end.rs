@@ -3,7 +3,8 @@
 use super::lease::HOT;
 use super::{Attachment, state};
 use crate::layout::Record;
-use crate::protocol::{ledger, roster};
+use crate::protocol::ledger::{self, spare};
+use crate::protocol::roster;
 use crate::sys::clock;
 use crate::sys::fork::ForkAware;
 use crate::words::heavy_fence;
@@ -25,6 +26,11 @@ impl Attachment {
         }
         let records = self.records();
         let _common = self.common.lock();
+        // No spare is claimed from here on: what the records hold changes by their own brackets only.
+        let owner = self.owner().word();
+        if !records.iter().all(|record| spare::seal(record, owner)) {
+            return;
+        }
         // A scribbled word may stay odd: then nothing is given back now, but by the look that finds this member gone.
         let until = clock::now() + 1_000_000_000;
         let sum = loop {

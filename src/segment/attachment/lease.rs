@@ -2,7 +2,7 @@
 
 use super::Attachment;
 use crate::layout::Record;
-use crate::protocol::{ledger, roster};
+use crate::protocol::{ledger::spare, roster};
 use crate::sys::clock;
 use crate::sys::mutex::Guard;
 use std::cell::{Cell, RefCell};
@@ -130,7 +130,9 @@ impl Attachment {
     /// Slots held by this member.
     pub fn held(&self) -> u32 {
         self.records().iter().fold(0u32, |sum, record| {
-            sum.wrapping_add(ledger::Word(record.word.get()).net())
+            let net = spare::net_of(record.word.get(), record.claimed.get());
+            sum.wrapping_add(net)
+                .wrapping_sub(spare::lies_at(record).into())
         })
     }
 

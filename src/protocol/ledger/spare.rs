@@ -1,0 +1,249 @@
+//! Spare slots: a thread that gives a slot back and takes one again at once need not tell anybody.
+//!
+//! A **spare** is a slot that RUNNING and its thread's net still count, and that no permit holds. Its thread takes it
+//! and leaves it by plain stores to its own record; whoever needs it *recalls* it.
+//!
+//! | word | who writes it | what |
+//! |---|---|---|
+//! | `Record::spare` | the thread that leases the record | a number that grows by one at each taking and leaving; odd: there is a spare of this number |
+//! | `Record::claimed` | anybody, by compare-exchange | the number of the spare that was settled last: odd if another thread has it, even once its own has it; and the seal |
+//! | `SchedulerHot::spares` | anybody, by compare-exchange | episode and phase: OFF (there are none), ON (there may be some), RECALL |
+//!
+//! Who leaves or takes a spare stores the number, then reads the phase (a compiler fence between). Who recalls leaves ON,
+//! passes the heavy fence, then reads the numbers. So either the owner sees the recall, or the recaller the owner's last
+//! number: pair `spare`. Where both see each other they settle it by one compare-exchange on `claimed`.
+//!
+//! Another's claim moves the slot between two records while RUNNING stays: a bracket of the claimer, as an inheritance
+//! from the estate is. What the record holds is its net, less one while a claim is not absorbed ([`net_of`]).
+//!
+//! Numbers never come back: a record that is leased again goes on from them. Between reading a number and claiming it
+//! a claimer may sleep as long as it will. The owner does not get past that number by plain stores before the phase is ON
+//! again, and it is ON again only after another recaller, who passed the fence later, has settled every spare.
+
+use super::{Word, put_back};
+use crate::layout::Record;
+use crate::protocol::mutant;
+use crate::words::{I32, U32, heavy_fence, light_fence};
+use std::io;
+
+/// There are no spares.
+pub const OFF: u32 = 0;
+/// There may be.
+pub const ON: u32 = 1;
+/// Somebody recalls them.
+pub const RECALL: u32 = 2;
+const PHASE: u32 = 3;
+
+/// In `claimed`: the member has ended, nothing of this record can be claimed any more.
+const SEAL: u64 = 1 << 63;
+
+/// The phase in a [`SchedulerHot::spares`](crate::layout::SchedulerHot::spares) word.
+#[inline(always)]
+pub fn phase(spares: u32) -> u32 {
+    spares & PHASE
+}
+
+/// What a plain step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Done.
+    Done,
+    /// Nothing was changed: there is no spare to take, or one already.
+    Not,
+    /// Somebody recalls, or has claimed it: [`settle`].
+    Contested,
+}
+
+/// Takes the own spare. `usual` reads the phase first, with acquire: whether it is ON, and nothing is against it.
+#[inline(always)]
+pub fn take(record: &Record, usual: impl Fn() -> bool) -> Step {
+    let number = record.spare.peek();
+    if number & 1 == 0 {
+        return Step::Not;
+    }
+    record.spare.poke(number.wrapping_add(1));
+    light_fence(); // pair: spare
+    // Claimed in an earlier episode, and not noticed until now?
+    if !usual() || !mutant("spare-claimed") && record.claimed.peek() == number {
+        return Step::Contested;
+    }
+    record.admitted.poke(record.admitted.peek().wrapping_add(1));
+    Step::Done
+}
+
+/// Leaves a slot as the own spare, if the phase is ON. `usual` as in [`take`].
+#[inline(always)]
+pub fn leave(record: &Record, usual: impl Fn() -> bool) -> Step {
+    let number = record.spare.peek();
+    if number & 1 != 0 {
+        return Step::Not;
+    }
+    record.spare.put(number.wrapping_add(1)); // pair: spare
+    light_fence();
+    record.released.poke(record.released.peek().wrapping_add(1));
+    match usual() {
+        true => Step::Done,
+        false => Step::Contested,
+    }
+}
+
+/// After [`Step::Contested`]: the slot is in hand, out of the spare, to be given back by [`put_back`] (`true`), or
+/// another has it (`false`).
+#[cold]
+pub fn settle(record: &Record, inert: impl Fn() -> bool) -> bool {
+    let next = record.spare.peek().wrapping_add(1) & !1;
+    // Left and taken back: an odd number is still there.
+    record.spare.poke(next);
+    let number = next.wrapping_sub(1);
+    let mut seen = record.claimed.get();
+    // Changed by one claimer and one who seals at most.
+    for _ in 0..4 {
+        if seen & !SEAL == number {
+            absorb(record, number, inert);
+            return false;
+        }
+        match record.claimed.replace(seen, next | seen & SEAL) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+/// Takes a claimed spare out of the own net.
+fn absorb(record: &Record, number: u64, inert: impl Fn() -> bool) {
+    let before = Word(record.word.peek());
+    let open = before.next(before.net());
+    record.word.poke(open.0); // pair: ledger-open
+    light_fence(); // pair: dispose
+    let mut net = before.net();
+    if !inert() {
+        // It may be sealed in between.
+        for claimed in [number, number | SEAL] {
+            if record
+                .claimed
+                .replace(claimed, claimed.wrapping_add(1))
+                .is_ok()
+            {
+                net = net.wrapping_sub(1);
+                break;
+            }
+        }
+    }
+    record.word.put(open.next(net).0); // pair: ledger-close
+}
+
+/// Claims the spare of `from` for `own`, whose bracket claims it before the other lets go. After the heavy fence of a
+/// recall only.
+fn claim(own: &Record, from: &Record, inert: impl Fn() -> bool) -> bool {
+    let seen = from.claimed.get();
+    let number = from.spare.get(); // pair: spare
+    // As it is while sealed, or claimed and not absorbed.
+    if number & 1 == 0 || seen & (SEAL | 1) != 0 || seen >= number {
+        return false;
+    }
+    let before = Word(own.word.peek());
+    let open = before.next(before.net().wrapping_add(1));
+    if !mutant("ledger-open") {
+        own.word.poke(open.0); // pair: ledger-open
+    }
+    light_fence(); // pair: dispose
+    let won = !inert() && from.claimed.replace(seen, number).is_ok();
+    let net = if won { open.net() } else { before.net() };
+    own.word.put(open.next(net).0); // pair: ledger-close
+    won
+}
+
+/// Recalls all spares and gives them back, so that RUNNING says what is held. Returns how many.
+///
+/// Before a caller is refused for lack of room, and after one has joined the line (whose bit in `summary` comes before
+/// the phase is read here: pair `spare-join`). Any number of threads at once, any of which may die anywhere: the phase
+/// stays RECALL until one has come through.
+///
+/// # Errors
+/// The fence is not to be had. Nobody leaves a spare any more then, and another recalls those that are left.
+pub fn recall<'a>(
+    spares: &U32,
+    running: &I32,
+    own: &Record,
+    records: impl Iterator<Item = &'a Record>,
+    inert: impl Fn() -> bool,
+) -> io::Result<u32> {
+    let mut seen = spares.get(); // pair: spare-join
+    if phase(seen) == ON {
+        let next = (seen & !PHASE).wrapping_add(PHASE + 1) | RECALL;
+        seen = match spares.replace(seen, next) {
+            Ok(_) => next,
+            Err(now) => now,
+        };
+    }
+    if phase(seen) == OFF {
+        return Ok(0);
+    }
+    heavy_fence()?; // pair: spare
+    let mut found = 0;
+    for record in records {
+        if claim(own, record, &inert) {
+            put_back(own, running, 1, &inert);
+            found += 1;
+        }
+    }
+    // Of this episode only: a later one has spares of its own.
+    let _ = spares.replace(seen, seen & !PHASE | OFF);
+    Ok(found)
+}
+
+/// Lets threads leave spares from now on. The caller has seen that nobody waits; who joins meanwhile is seen by who leaves
+/// one, since the phase is read before `summary` there: pair `spare-join`.
+pub fn allow(spares: &U32) {
+    let seen = spares.get();
+    if phase(seen) == OFF {
+        let _ = spares.replace(seen, seen | ON);
+    }
+}
+
+/// What a record holds: its net, less a spare that another has claimed.
+pub fn net_of(word: u64, claimed: u64) -> u32 {
+    Word(word).net().wrapping_sub((claimed & 1) as u32)
+}
+
+/// Whether a spare lies there. For people, and for room that is counted: it may be gone at once.
+pub fn lies_at(record: &Record) -> bool {
+    let seen = record.claimed.get();
+    let number = record.spare.get();
+    number & 1 != 0 && seen & SEAL == 0 && seen < number
+}
+
+/// Seals the record of an owner that has ended: nothing of it can be claimed any more. Before it is left out of a sum for
+/// good. `false` if that could not be done.
+pub fn seal(record: &Record, owner: u64) -> bool {
+    // Changed by one claimer and the owner at most. What is read before the owner is of that owner's time, and numbers
+    // never come back, so the seal never falls on the next one's.
+    for _ in 0..4 {
+        let seen = record.claimed.get();
+        if seen & SEAL != 0
+            || record.owner.get() != owner
+            || record.claimed.replace(seen, seen | SEAL).is_ok()
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// Ready for the next lease: sealed, without a spare, and with numbers that were never used. By who cleans up after the
+/// owner.
+pub fn clear(record: &Record, owner: u64) {
+    seal(record, owner);
+    let (number, claimed) = (record.spare.get(), record.claimed.get());
+    if claimed != number | SEAL || number & 1 != 0 {
+        let next = number.max(claimed & !SEAL).wrapping_add(2) & !1 & !SEAL;
+        record.spare.put(next);
+        record.claimed.put(next | SEAL);
+    }
+}
+
+/// Of a lease that has just begun.
+pub fn unseal(record: &Record) {
+    record.claimed.clear_bits(SEAL);
+}
