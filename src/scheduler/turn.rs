@@ -231,7 +231,8 @@ impl Attachment {
         let own = self.own();
         let leased = self.views.leased().iter();
         let inert = || self.is_inert();
-        spare::recall(&hot.spares, &hot.running, &own, leased, inert).is_ok_and(|found| found != 0)
+        spare::recall(&hot.spares, &hot.running, &own, leased, inert)
+            .is_some_and(|found| found != 0)
     }
 
     /// Spare slots are of use where somebody takes slots again and again, and nobody is short of them.

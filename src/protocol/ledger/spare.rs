@@ -24,7 +24,6 @@ use super::{Word, put_back};
 use crate::layout::Record;
 use crate::protocol::mutant;
 use crate::words::{I32, U32, heavy_fence, light_fence};
-use std::io;
 
 /// There are no spares.
 pub const OFF: u32 = 0;
@@ -160,15 +159,14 @@ fn claim(own: &Record, from: &Record, inert: impl Fn() -> bool) -> bool {
 /// the phase is read here: pair `spare-join`). Any number of threads at once, any of which may die anywhere: the phase
 /// stays RECALL until one has come through.
 ///
-/// # Errors
-/// The fence is not to be had. Nobody leaves a spare any more then, and another recalls those that are left.
+/// `None`: the fence is not to be had. Nobody leaves a spare any more then, and another recalls those that are left.
 pub fn recall<'a>(
     spares: &U32,
     running: &I32,
     own: &Record,
     records: impl Iterator<Item = &'a Record>,
     inert: impl Fn() -> bool,
-) -> io::Result<u32> {
+) -> Option<u32> {
     let mut seen = spares.get(); // pair: spare-join
     if phase(seen) == ON {
         let next = (seen & !PHASE).wrapping_add(PHASE + 1) | RECALL;
@@ -178,9 +176,9 @@ pub fn recall<'a>(
         };
     }
     if phase(seen) == OFF {
-        return Ok(0);
+        return Some(0);
     }
-    heavy_fence()?; // pair: spare
+    heavy_fence().ok()?; // pair: spare
     let mut found = 0;
     for record in records {
         if claim(own, record, &inert) {
@@ -190,7 +188,7 @@ pub fn recall<'a>(
     }
     // Of this episode only: a later one has spares of its own.
     let _ = spares.replace(seen, seen & !PHASE | OFF);
-    Ok(found)
+    Some(found)
 }
 
 /// Lets threads leave spares from now on. The caller has seen that nobody waits; who joins meanwhile is seen by who leaves
