@@ -9,6 +9,7 @@ mod bucket;
 mod dispose;
 mod ledger;
 mod line;
+mod spare;
 mod starts;
 mod support;
 mod tokens;

@@ -3,13 +3,15 @@
 
 use loom::sync::{Condvar, Mutex};
 use shmsched::model::layout::{LANES, Member, Place, Record, SchedulerCold, SchedulerHot};
+use shmsched::model::protocol::ledger::spare::{self, Step};
 use shmsched::model::protocol::ledger::{self, Books, Picture, Refused, Word};
 use shmsched::model::protocol::line::{Doing, Line, Mark, Seat};
 use shmsched::model::protocol::mutant;
 use shmsched::model::protocol::roster::{self, Owner, Status};
 use shmsched::model::protocol::scheduler::{Gate, Limits, Moment};
 use shmsched::model::protocol::turn::Outlook;
-use shmsched::model::words::{I32, U32, U64};
+use shmsched::model::words::{I32, U32, U64, with_membarrier};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -85,6 +87,8 @@ pub struct World {
     dead: Vec<U32>,
     /// Slots surely held; no word of the segment.
     held: AtomicI32,
+    /// Whether spare slots have to do with it: others need not read their word.
+    spares: Cell<bool>,
 }
 
 impl World {
@@ -121,6 +125,7 @@ impl World {
             bells: (0..some(members)).map(|_| Bell::default()).collect(),
             dead: (0..members).map(|_| U32::new(0)).collect(),
             held: AtomicI32::new(0),
+            spares: Cell::new(false),
         };
         for member in &world.roster {
             assert_eq!(roster::claim(member), Some(1));
@@ -173,14 +178,20 @@ impl World {
         taken
     }
 
-    fn has_taken(&self, k: u32) {
+    /// Counts slots that are surely held now.
+    pub fn has_taken(&self, k: u32) {
         let held = self.held.fetch_add(k as i32, Ordering::Relaxed) + k as i32;
         assert!(held <= self.hot.concurrency.peek(), "over the limit");
     }
 
+    /// Slots that are surely held no more.
+    pub fn lets_go(&self, k: u32) {
+        self.held.fetch_sub(k as i32, Ordering::Relaxed);
+    }
+
     /// Gives `k` slots back and calls who is next.
     pub fn give(&self, record: usize, k: u32) {
-        self.held.fetch_sub(k as i32, Ordering::Relaxed);
+        self.lets_go(k);
         ledger::give(&self.records[record], &self.hot.running, k, || false);
         let gate = Gate {
             hot: &self.hot,
@@ -189,6 +200,65 @@ impl World {
         if self.bells.is_empty() || !gate.is_spoken_for(0) {
             self.advance(None, 0);
         }
+    }
+
+    // Spare slots, as `scheduler::turn` has them.
+
+    /// From here on spares may be left, and who waits recalls them.
+    pub fn allow_spares(&self) {
+        with_membarrier(true);
+        self.spares.set(true);
+        spare::allow(&self.hot.spares);
+    }
+
+    fn is_usual(&self) -> bool {
+        spare::phase(self.hot.spares.get()) == spare::ON
+            && (mutant("spare-join") || self.hot.hurry.peek() | self.hot.summary.peek() == 0)
+    }
+
+    fn give_contested(&self, record: usize) {
+        let record = &self.records[record];
+        if spare::settle(record, || false)
+            && ledger::put_back(record, &self.hot.running, 1, || false)
+        {
+            self.advance(None, 0);
+        }
+    }
+
+    /// One slot: the spare, or as a newcomer, or after a recall.
+    pub fn take_kept(&self, record: usize) -> bool {
+        match spare::take(&self.records[record], || self.is_usual()) {
+            Step::Done => {
+                self.has_taken(1);
+                return true;
+            }
+            Step::Contested => self.give_contested(record),
+            Step::Not => (),
+        }
+        self.take(record, 1) || self.recall(record) && self.take(record, 1)
+    }
+
+    /// One slot given back: kept as the spare if that is allowed.
+    pub fn give_kept(&self, record: usize) {
+        if spare::phase(self.hot.spares.get()) == spare::ON {
+            // Another may have it before this thread does anything else.
+            self.lets_go(1);
+            match spare::leave(&self.records[record], || self.is_usual()) {
+                Step::Done => return,
+                Step::Contested => return self.give_contested(record),
+                Step::Not => self.has_taken(1),
+            }
+        }
+        self.give(record, 1);
+    }
+
+    /// Recalls all spares. Whether there were any.
+    pub fn recall(&self, record: usize) -> bool {
+        let (hot, own) = (&self.hot, &self.records[record]);
+        let found = spare::recall(&hot.spares, &hot.running, own, self.records.iter(), || {
+            false
+        });
+        found.is_some_and(|found| found != 0)
     }
 
     // Looking for the dead, as `segment::look` does.
@@ -217,7 +287,7 @@ impl World {
     /// One look: the dead, the picture, and what they left into the estate. `check` sees the picture before.
     pub fn look(&self, check: impl FnOnce(&Picture)) -> bool {
         self.bury();
-        let picture = self.books().look();
+        let picture = self.books().look_to_adopt();
         if let Some(picture) = &picture {
             check(picture);
             self.books().adopt(picture);
@@ -320,6 +390,9 @@ impl World {
         for _ in 0..64 {
             if !line.is_announced(member, LANE) {
                 line.announce(member, LANE);
+            }
+            if self.spares.get() {
+                self.recall(member as usize);
             }
             let was = line.settle(member, LANE);
             let outlook = match was.doing() {

@@ -97,6 +97,9 @@ pub fn settle(record: &Record, inert: impl Fn() -> bool) -> bool {
     let mut seen = record.claimed.get();
     // Changed by one claimer and one who seals at most.
     for _ in 0..4 {
+        if mutant("settle-unsettled") {
+            return true;
+        }
         if seen & !SEAL == number {
             absorb(record, number, inert);
             return false;
@@ -116,7 +119,7 @@ fn absorb(record: &Record, number: u64, inert: impl Fn() -> bool) {
     record.word.poke(open.0); // pair: ledger-open
     light_fence(); // pair: dispose
     let mut net = before.net();
-    if !inert() {
+    if !inert() && !mutant("absorb") {
         // It may be sealed in between.
         for claimed in [number, number | SEAL] {
             if record
@@ -168,12 +171,18 @@ pub fn recall<'a>(
     inert: impl Fn() -> bool,
 ) -> Option<u32> {
     let mut seen = spares.get(); // pair: spare-join
-    if phase(seen) == ON {
+    // Another may begin, and end, and a third allow them again: of each once a second.
+    let mut rounds = 0..4;
+    while phase(seen) == ON {
+        rounds.next()?;
         let next = (seen & !PHASE).wrapping_add(PHASE + 1) | RECALL;
         seen = match spares.replace(seen, next) {
             Ok(_) => next,
             Err(now) => now,
         };
+        if mutant("recall-half") {
+            break;
+        }
     }
     if phase(seen) == OFF {
         return Some(0);
