@@ -24,6 +24,15 @@ struct Game<'a> {
     /// Between getting a slot and giving it back, so that who waits falls asleep.
     hold: Duration,
     as_task: bool,
+    /// The processor of each side and all its threads; without it they are where the kernel likes.
+    cpus: Option<[usize; 2]>,
+}
+
+/// Binds this thread, and what it starts from here on.
+fn bind(cpu: usize) -> Result<(), String> {
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).map_err(failed)
 }
 
 impl Game<'_> {
@@ -38,9 +47,13 @@ impl Game<'_> {
         ]
     }
 
+    /// The other side, which inherits where it is bound.
     fn start(&self, role: &str) -> Result<Child, String> {
         let arguments = self.arguments();
-        Child::start(role, &arguments.each_ref().map(String::as_str))
+        self.cpus.map_or(Ok(()), |[_, theirs]| bind(theirs))?;
+        let child = Child::start(role, &arguments.each_ref().map(String::as_str));
+        self.cpus.map_or(Ok(()), |[mine, _]| bind(mine))?;
+        child
     }
 
     fn hold(&self) {
@@ -61,6 +74,7 @@ pub fn other_side(role: &str, arguments: &[String]) -> Result<(), String> {
         turns: turns.parse().map_err(failed)?,
         hold: Duration::from_nanos(hold.parse().map_err(failed)?),
         as_task: as_task == "true",
+        cpus: None,
     };
     let _orders = orders();
     match role {
@@ -195,15 +209,49 @@ fn round(game: &Game, our: bool) -> Result<Vec<f64>, String> {
     Ok(took.iter().map(of_turn).collect())
 }
 
-fn measure(bench: &Bench, hold: Duration, as_task: bool) -> Result<Measured, String> {
+/// How a row is measured.
+#[derive(Clone, Copy)]
+struct Way {
+    hold: Duration,
+    as_task: bool,
+    on: On,
+}
+
+/// Where the two sides are. Where they are free the kernel has them on one processor or on two, ours and the peer's not
+/// always alike, which is most of their spread.
+#[derive(Clone, Copy)]
+enum On {
+    Any,
+    /// One processor, where who waits awake is in the other's way.
+    One,
+    /// One for each.
+    Two,
+}
+
+fn measure(bench: &Bench, way: Way) -> Result<Measured, String> {
+    let all = sched_getaffinity(None).map_err(failed)?;
+    let mut each = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu));
+    let first = each.next().unwrap_or(0);
+    let cpus = match way.on {
+        On::Any => None,
+        On::One => Some([first, first]),
+        On::Two => Some([first, each.next().ok_or("there is one processor only")?]),
+    };
+    let measured = measure_on(bench, way, cpus);
+    sched_setaffinity(None, &all).map_err(failed)?;
+    measured
+}
+
+fn measure_on(bench: &Bench, way: Way, cpus: Option<[usize; 2]>) -> Result<Measured, String> {
     let directory = &bench.directory.join("hand");
     std::fs::create_dir_all(directory).map_err(failed)?;
     let turns = bench.size.pick(2_000, 1_000, 20);
     let game = Game {
         directory,
         turns,
-        hold,
-        as_task,
+        hold: way.hold,
+        as_task: way.as_task,
+        cpus,
     };
     let mean = |turns: &[f64]| turns.iter().sum::<f64>() / turns.len() as f64;
     let (mut rounds, mut ours, mut bare) = (Vec::new(), Vec::new(), Vec::new());
@@ -218,57 +266,27 @@ fn measure(bench: &Bench, hold: Duration, as_task: bool) -> Result<Measured, Str
     Ok(settled(&rounds).with("latency_ns", latency))
 }
 
-/// The same with both processes on one processor, where who waits awake is in the other's way.
-fn on_one_cpu(bench: &Bench) -> Result<Measured, String> {
-    let all = sched_getaffinity(None).map_err(failed)?;
-    let mut one = CpuSet::new();
-    one.set(
-        (0..CpuSet::MAX_CPU)
-            .find(|cpu| all.is_set(*cpu))
-            .unwrap_or(0),
-    );
-    // The other side inherits it.
-    sched_setaffinity(None, &one).map_err(failed)?;
-    let measured = measure(bench, Duration::ZERO, false);
-    sched_setaffinity(None, &all).map_err(failed)?;
-    measured
-}
-
 pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
-    let none = Duration::ZERO;
-    let long = Duration::from_micros(100);
+    let row = |name, (as_task, on, micros): (bool, On, u64)| {
+        let hold = Duration::from_micros(micros);
+        let way = Way { hold, as_task, on };
+        Row::new(name, "futex ping-pong", move || measure(bench, way))
+    };
     vec![
-        Row::new(
-            "hand-over between processes, blocking",
-            "futex ping-pong",
-            move || measure(bench, none, false),
-        )
-        .goal(1.2)
-        .note("a release in one process to the admission in another; the mean of a round"),
-        Row::new(
-            "hand-over between processes, async task",
-            "futex ping-pong",
-            move || measure(bench, none, true),
-        )
-        .goal(1.6)
-        .note("as above; a task of tokio's current-thread runtime on each side, the peer blocks"),
-        Row::new(
-            "hand-over on one processor, blocking",
-            "futex ping-pong",
-            move || on_one_cpu(bench),
-        )
-        .note("as the first, both processes bound to one processor; free ones are on one or on two, as the kernel likes, which is most of their spread"),
-        Row::new(
-            "hand-over to a sleeper, blocking",
-            "futex ping-pong",
-            move || measure(bench, long, false),
-        )
-        .note("as above, each slot held for 100 us before, so that who waits sleeps"),
-        Row::new(
-            "hand-over to a sleeper, async task",
-            "futex ping-pong",
-            move || measure(bench, long, true),
-        )
-        .note("as above"),
+        row("hand-over between processes, blocking", (false, On::Any, 0))
+            .goal(1.2)
+            .note("a release in one process to the admission in another; the mean of a round"),
+        row("hand-over between processes, async task", (true, On::Any, 0))
+            .goal(1.6)
+            .note("as above; a task of tokio's current-thread runtime on each side, the peer blocks"),
+        row("hand-over on one processor, blocking", (false, On::One, 0))
+            .note("as the first, both processes bound to one processor; free ones are on one or on two, as the kernel likes, which is most of their spread"),
+        row("hand-over on one processor, async task", (true, On::One, 0)).note("as above"),
+        row("hand-over on two processors, blocking", (false, On::Two, 0))
+            .note("as the first, each process bound to a processor of its own"),
+        row("hand-over on two processors, async task", (true, On::Two, 0)).note("as above"),
+        row("hand-over to a sleeper, blocking", (false, On::Any, 100))
+            .note("as the first, each slot held for 100 us before, so that who waits sleeps"),
+        row("hand-over to a sleeper, async task", (true, On::Any, 100)).note("as above"),
     ]
 }

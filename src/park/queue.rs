@@ -6,6 +6,13 @@ use crate::layout::Gate;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// A sleep is brief below this.
+const BRIEF_NS: u64 = 20_000;
+/// After so many brief sleeps in turn a task sleeps at once.
+const BRIEF: u32 = 4;
+/// But for each of so many, which tries again.
+const RETRY: u32 = 32;
+
 /// The waiters of one member.
 #[derive(Default)]
 pub struct Queue {
@@ -14,6 +21,10 @@ pub struct Queue {
     pub earliest: Option<u64>,
     /// Posts for whose bell bits the helper sleeps, or will before it lets go of this, and until when at the latest.
     pub covered: (u32, u64),
+    /// Posts whose last wait ended in a poll that stayed awake: the helper need not be ready for the next.
+    pub spared: u32,
+    /// How many brief sleeps of tasks came in turn, and how many waits slept at once since these were enough.
+    pub brief: u32,
     /// Set once: nobody may join any more.
     pub shut: bool,
     /// Callbacks of the Limiter that wait or run.
@@ -55,6 +66,29 @@ impl Queue {
         let (posts, until) = self.covered;
         let needed = waiter.deadline.map_or(needed, |at| at.min(needed));
         waiter.post.gate == Gate::Scheduler && posts & waiter.post.bit() != 0 && until <= needed
+    }
+
+    /// Whether a task that stands first is to wait awake before it sleeps. Where the sleeps are brief it is not: they take
+    /// hardly more than that, most likely since whoever it waits for needs the same processor.
+    pub fn is_awake_worth_it(&mut self) -> bool {
+        if self.brief < BRIEF {
+            return true;
+        }
+        self.brief += 1;
+        if self.brief < BRIEF + RETRY {
+            return false;
+        }
+        self.brief = BRIEF - 1;
+        true
+    }
+
+    /// A task slept for so long until it had its turn.
+    pub fn note_sleep(&mut self, ns: u64) {
+        match ns < BRIEF_NS {
+            true if self.brief < BRIEF => self.brief += 1,
+            true => {}
+            false => self.brief = 0,
+        }
     }
 
     /// Joins at the end of its post.
@@ -153,5 +187,33 @@ impl Queue {
             }
         }
         expired
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_stays_awake_unless_four_sleeps_in_turn_were_brief() {
+        let mut queue = Queue::default();
+        for _ in 0..3 {
+            queue.note_sleep(BRIEF_NS - 1);
+            assert!(queue.is_awake_worth_it());
+        }
+        queue.note_sleep(BRIEF_NS);
+        (0..3).for_each(|_| queue.note_sleep(0));
+        assert!(queue.is_awake_worth_it(), "not in turn");
+        queue.note_sleep(0);
+        for round in 0..3 {
+            for _ in 0..RETRY - 1 {
+                assert!(!queue.is_awake_worth_it());
+                queue.note_sleep(0);
+            }
+            assert!(queue.is_awake_worth_it(), "now and then, round {round}");
+            queue.note_sleep(0);
+        }
+        queue.note_sleep(BRIEF_NS);
+        assert!(queue.is_awake_worth_it());
     }
 }

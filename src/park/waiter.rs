@@ -99,6 +99,8 @@ pub struct Waiter {
     pub called: U32,
     /// A task that did not come for its turn within the grace: the next of its process goes first, until it is polled.
     pub passed: U32,
+    /// 1 while the poll of a task that stands first waits awake; written under the queue's lock.
+    pub awake: U32,
     /// Of a child's Limiter: who waits for it at the parent.
     pub upper: Mutex<Option<Arc<Waiter>>>,
     /// 1 while that one has not been called.
@@ -127,7 +129,7 @@ impl Waiter {
             bound,
             ceiling,
         } = wish;
-        let [fate, called, passed, held, notes, pending] = [const { U32::new(0) }; 6];
+        let [fate, called, passed, awake, held, notes, pending] = [const { U32::new(0) }; 7];
         Waiter {
             amount,
             bound,
@@ -140,6 +142,7 @@ impl Waiter {
             fate,
             called,
             passed,
+            awake,
             upper: Mutex::new(None),
             held,
             start: U64::new(0),

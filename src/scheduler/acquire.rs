@@ -74,7 +74,8 @@ impl Scheduler {
         Ok(OwnedPermit::new(self.share(), slots))
     }
 
-    /// Waits for a slot, on any executor.
+    /// Waits for a slot, on any executor. A poll that comes to stand first in line may stay awake for up to 2 us before
+    /// it returns pending, once in a wait: a slot that is given back meanwhile wakes nobody.
     ///
     /// # Errors
     ///

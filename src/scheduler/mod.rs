@@ -51,6 +51,11 @@ use std::time::Duration;
 /// turn it was called for on to the next. One that is not polled for 250 ms when its turn comes lets others go first, and
 /// has its turn when it is polled.
 ///
+/// # Polls
+///
+/// No poll here blocks. One that joins the line as the very first of all may stay awake for up to 2 us before it returns
+/// pending, as a blocked thread does before it sleeps; never again in the same wait.
+///
 /// # Memory ordering
 ///
 /// Giving a slot back happens before it is taken again, in any process. A failed try orders nothing.

@@ -1,10 +1,13 @@
 //! The future of a wait. Runs on any executor: the member's helper thread wakes it.
 
+use super::sleep::{LINGER_NS, lingers};
 use super::{Ask, Attempt, Later};
 use crate::error::AcquireError;
 use crate::park::waiter::{Fate, Kind, Nudge, Step, Waiter};
+use crate::segment::attachment::Attachment;
 use crate::sys::clock;
 use crate::sys::mutex::Mutex;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -20,6 +23,8 @@ pub(crate) struct Taking<A: Ask> {
     waited: bool,
     /// It has just joined.
     fresh: bool,
+    /// Since when it sleeps.
+    asleep: u64,
 }
 
 impl<A: Ask> Taking<A> {
@@ -30,6 +35,7 @@ impl<A: Ask> Taking<A> {
             waiter: None,
             waited: false,
             fresh: false,
+            asleep: 0,
         }
     }
 
@@ -66,21 +72,66 @@ impl<A: Ask> Taking<A> {
         Poll::Pending
     }
 
+    /// Looks. In the poll in which it joined it waits awake for a moment first and looks again, as a blocked thread does;
+    /// only then the helper is to sleep for it, so that a turn that comes at once wakes nobody.
     fn proceed(&mut self, waiter: &Arc<Waiter>, waker: &Waker) -> Poll<Result<(), AcquireError>> {
         let attachment = self.ask.attachment().clone();
-        let gate = waiter.post.gate;
+        // First of all: there is no segment to be read in a child.
         if attachment.failure() == Some(AcquireError::Forked) {
             return self.done(Err(AcquireError::Forked));
         }
+        let fresh = std::mem::take(&mut self.fresh);
+        let (mut lingers, mut until) = (fresh, None);
+        let later = loop {
+            let heard = attachment.member().bell.get();
+            let later = match self.look(&attachment, waiter, waker, lingers) {
+                ControlFlow::Continue(later) => later,
+                ControlFlow::Break(result) => return self.done(result),
+            };
+            if waiter.awake.peek() == 0 {
+                break later;
+            }
+            let until = *until.get_or_insert_with(|| clock::now() + LINGER_NS);
+            if !attachment.linger(heard, until) {
+                break later;
+            }
+            lingers = clock::now() < until;
+        };
+        if fresh {
+            self.asleep = clock::now();
+            // The helper keeps this task's watch and deadline.
+            attachment.have_tended(waiter, later);
+        }
+        if self
+            .deadline
+            .is_some_and(|deadline| deadline <= clock::now())
+            && attachment.cancel(waiter)
+        {
+            return self.done(Err(AcquireError::TimedOut));
+        }
+        Poll::Pending
+    }
+
+    /// One look of a task's poll at its own wait: how it ended, or how it stands. The first in line that may linger is awake
+    /// from here on, which the helper sees: it neither tends it nor sleeps for it.
+    fn look(
+        &self,
+        attachment: &Arc<Attachment>,
+        waiter: &Arc<Waiter>,
+        waker: &Waker,
+        may_linger: bool,
+    ) -> ControlFlow<Result<(), AcquireError>, Later> {
+        let post = waiter.post;
+        let gate = post.gate;
         // Swapped in below; what it replaces is dropped after the queue's lock, since a waker's drop may drop a task,
         // and with it another wait of this member.
         let mut spare = Some(waker.clone());
         let mut queue = attachment.queue.lock();
         match waiter.fate() {
-            Fate::Granted => return self.done(Ok(())),
+            Fate::Granted => return ControlFlow::Break(Ok(())),
             Fate::Failed => {
                 let failure = attachment.failure_at(gate);
-                return self.done(Err(failure.unwrap_or(AcquireError::Closed)));
+                return ControlFlow::Break(Err(failure.unwrap_or(AcquireError::Closed)));
             }
             Fate::Waiting => {}
         }
@@ -99,35 +150,39 @@ impl<A: Ask> Taking<A> {
         }
         if let Some(failure) = attachment.wait_failure(waiter) {
             drop(queue);
-            return self.done(attachment.end_wait(waiter, failure));
+            return ControlFlow::Break(attachment.end_wait(waiter, failure));
         }
         let tried = queue.is_first(waiter).then(|| {
             waiter.called.put(0);
             attachment.attempt(&mut queue, waiter)
         });
+        let stays = match &tried {
+            Some(Attempt::Later(later)) if may_linger && lingers(post, later.rank) => {
+                waiter.awake.peek() != 0 || queue.is_awake_worth_it()
+            }
+            Some(Attempt::Got(_)) if waiter.awake.peek() != 0 => {
+                queue.spared |= post.bit();
+                queue.brief = 0;
+                false
+            }
+            Some(Attempt::Got(_)) if self.asleep != 0 && lingers(post, 0) => {
+                queue.note_sleep(clock::now().saturating_sub(self.asleep));
+                false
+            }
+            _ => false,
+        };
+        waiter.awake.put(stays.into());
         drop(queue);
         nudge.into_iter().for_each(Nudge::deliver);
-        let later = match tried {
+        match tried {
             Some(Attempt::Got(nudges)) => {
                 nudges.into_iter().for_each(Nudge::deliver);
                 attachment.settled(gate);
-                return self.done(Ok(()));
+                ControlFlow::Break(Ok(()))
             }
-            Some(Attempt::Later(later)) => later,
-            None => Later::FIRST,
-        };
-        if std::mem::take(&mut self.fresh) {
-            // The helper keeps this task's watch and deadline.
-            attachment.have_tended(waiter, later);
+            Some(Attempt::Later(later)) => ControlFlow::Continue(later),
+            None => ControlFlow::Continue(Later::FIRST),
         }
-        if self
-            .deadline
-            .is_some_and(|deadline| deadline <= clock::now())
-            && attachment.cancel(waiter)
-        {
-            return self.done(Err(AcquireError::TimedOut));
-        }
-        Poll::Pending
     }
 
     fn done(&mut self, result: Result<(), AcquireError>) -> Poll<Result<(), AcquireError>> {
@@ -174,5 +229,163 @@ impl<A: Ask> Drop for Taking<A> {
             }
         }
         waiter.tell(Step::Dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::park::waiter::Wish;
+    use crate::{Priority, Scheduler};
+    use std::task::Wake;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    #[derive(Default)]
+    struct Wakes(std::sync::Mutex<usize>);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            *self.0.lock().unwrap() += 1;
+        }
+    }
+
+    impl Wakes {
+        fn count(&self) -> usize {
+            *self.0.lock().unwrap()
+        }
+    }
+
+    struct One(Arc<Attachment>, Wish);
+
+    impl Ask for One {
+        type Error = AcquireError;
+        fn attachment(&self) -> &Arc<Attachment> {
+            &self.0
+        }
+        fn wish(&self) -> Wish {
+            self.1
+        }
+        fn teller(&self) -> Option<crate::trace::Teller> {
+            None
+        }
+        fn take_now(&self) -> Result<bool, AcquireError> {
+            self.0.take_slots_now(self.1)
+        }
+    }
+
+    fn until(what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(15), "{what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A task that has joined behind a held slot, and is awake in its poll; the helper slept for its post before.
+    fn awake() -> (Scheduler, Taking<One>, Arc<Waiter>, Arc<Wakes>) {
+        let scheduler = Scheduler::local(1).unwrap();
+        let attachment = scheduler.attachment().clone();
+        let post = crate::park::Post {
+            gate: crate::layout::Gate::Scheduler,
+            lane: Priority::Normal.index(),
+        };
+        let wish = Wish {
+            post,
+            amount: 1,
+            bound: i32::MAX as u32,
+            ceiling: i32::MAX as u32,
+        };
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut context = Context::from_waker(&waker);
+
+        let held = scheduler.try_acquire(Priority::Normal).unwrap();
+        let mut before = Box::pin(Taking::new(One(attachment.clone(), wish), None));
+        assert!(before.as_mut().poll(&mut context).is_pending());
+        assert_eq!(
+            before.waiter.as_ref().unwrap().awake.peek(),
+            0,
+            "it sleeps now"
+        );
+        let sleeps = || attachment.queue.lock().covered.0 & post.bit() != 0;
+        until("the helper sleeps for it", sleeps);
+        drop(held);
+        until("it is woken", || wakes.count() == 1);
+        assert!(before.as_mut().poll(&mut context).is_ready());
+
+        // The slot that it took is what the next waits for.
+        let mut taking = Taking::new(One(attachment.clone(), wish), None);
+        assert!(taking.begin(&waker).is_pending());
+        let waiter = taking.waiter.clone().unwrap();
+        let looked = taking.look(&attachment, &waiter, &waker, true);
+        assert!(matches!(looked, ControlFlow::Continue(_)));
+        assert_eq!(waiter.awake.peek(), 1);
+        (scheduler, taking, waiter, wakes)
+    }
+
+    #[test]
+    fn who_is_called_while_awake_takes_it_and_nobody_is_woken() {
+        let (scheduler, taking, waiter, wakes) = awake();
+        let attachment = scheduler.attachment();
+        attachment.give(1);
+        // The ring wakes the helper too, which is not ready for that post any more.
+        until("the helper lets it be", || {
+            attachment.queue.lock().covered.0 & waiter.post.bit() == 0
+        });
+        let waker = Waker::from(wakes.clone());
+        let looked = taking.look(attachment, &waiter, &waker, true);
+        assert_eq!(looked.break_value(), Some(Ok(())));
+        assert_eq!(wakes.count(), 1, "only the one before");
+        assert_eq!(attachment.queue.lock().spared, waiter.post.bit());
+        attachment.ring_helper();
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(attachment.queue.lock().covered.0 & waiter.post.bit(), 0);
+        attachment.give(1);
+    }
+
+    #[test]
+    fn who_is_called_while_awake_and_does_not_look_again_is_woken() {
+        let (scheduler, mut taking, waiter, wakes) = awake();
+        let attachment = scheduler.attachment();
+        attachment.give(1);
+        until("the helper lets it be", || {
+            attachment.queue.lock().covered.0 & waiter.post.bit() == 0
+        });
+        attachment.have_tended(&waiter, Later::FIRST);
+        until("it is woken", || wakes.count() == 2);
+        let waker = Waker::from(wakes.clone());
+        let polled = Pin::new(&mut taking).poll(&mut Context::from_waker(&waker));
+        assert_eq!(polled, Poll::Ready(Ok(())));
+        attachment.give(1);
+    }
+
+    #[test]
+    fn who_goes_while_awake_leaves_the_turn_to_the_next() {
+        let (scheduler, taking, waiter, wakes) = awake();
+        let mut next = Box::pin(scheduler.acquire(Priority::Normal));
+        let waker = Waker::from(wakes.clone());
+        let mut context = Context::from_waker(&waker);
+        assert!(next.as_mut().poll(&mut context).is_pending());
+        scheduler.attachment().give(1);
+        assert_eq!(waiter.awake.peek(), 1);
+        drop(taking);
+        until("the next is woken", || wakes.count() == 2);
+        assert!(next.as_mut().poll(&mut context).is_ready());
+    }
+
+    #[test]
+    fn who_is_awake_when_it_is_closed_sees_it() {
+        let (scheduler, taking, waiter, wakes) = awake();
+        let attachment = scheduler.attachment();
+        let heard = attachment.member().bell.get();
+        scheduler.close();
+        assert!(
+            attachment.linger(heard, clock::now() + LINGER_NS),
+            "it rang"
+        );
+        let waker = Waker::from(wakes);
+        let looked = taking.look(attachment, &waiter, &waker, true);
+        assert_eq!(looked.break_value(), Some(Err(AcquireError::Closed)));
     }
 }

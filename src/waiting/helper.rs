@@ -110,9 +110,12 @@ impl Attachment {
             for (post, round) in Post::all().zip(&mut rounds) {
                 let first = queue.first(post).cloned();
                 let thread = first.as_ref().is_some_and(|first| first.is_thread());
-                let Some(first) = first.filter(|first| !first.is_thread()) else {
+                // Who is awake looks by itself, and has the helper tend it before it sleeps.
+                let awake = first.as_ref().is_some_and(|first| first.awake.peek() != 0);
+                let Some(first) = first.filter(|first| !first.is_thread() && !awake) else {
                     *round = round.without_anybody(now);
-                    if !thread && round.timer != NEVER && post.gate == Gate::Scheduler {
+                    let spared = awake || queue.spared & post.bit() != 0;
+                    if !thread && !spared && round.timer != NEVER && post.gate == Gate::Scheduler {
                         bits |= post.bit();
                         until = until.min(round.timer);
                     } else {
@@ -121,6 +124,7 @@ impl Attachment {
                     continue;
                 };
                 bits |= post.bit();
+                queue.spared &= !post.bit();
                 round.later = self.tend(&mut queue, &first, &mut due);
                 let near = round.later.rank < 2;
                 let next = self.timer(post.gate, now, round.later.rank);

@@ -154,7 +154,13 @@ impl Attachment {
         let now = clock::now();
         let timer = self.timer(waiter.post.gate, now, 0).min(later.due);
         let needed = self.bars_at(waiter, now).map_or(timer, |at| at.min(timer));
-        if !self.queue.lock().covers(waiter, needed) {
+        let covered = {
+            let queue = self.queue.lock();
+            // From here on the helper sleeps for it.
+            waiter.awake.put(0);
+            queue.covers(waiter, needed)
+        };
+        if !covered {
             self.ring_helper();
         }
     }

@@ -25,9 +25,14 @@ const FAR: u32 = 256;
 const LONG_DOZE_NS: u64 = 20_000_000_000;
 /// How long the very first in the Scheduler's line waits awake before it sleeps. Not longer than a wake-up on the same
 /// processor takes: there the holder may wait for this very one.
-const LINGER_NS: u64 = 2_000;
+pub(super) const LINGER_NS: u64 = 2_000;
 /// How often a waiter asks whether the file still has a name, in watches of the Scheduler.
 const GONE_EVERY: u32 = 8;
+
+/// Whether who stands so in the line waits awake for a moment.
+pub(super) fn lingers(post: Post, rank: u32) -> bool {
+    post.gate == Gate::Scheduler && rank == 0
+}
 
 impl Attachment {
     /// When a sleeper looks up by itself.
@@ -70,7 +75,7 @@ impl Attachment {
 
     /// The very first in line stays awake for some microseconds: where slots are held as briefly as that, going to sleep
     /// and being woken would take longer than the wait. `true`: the bell rang.
-    fn linger(&self, heard: u32, now: u64) -> bool {
+    pub(super) fn linger(&self, heard: u32, until: u64) -> bool {
         let bell = &self.member().bell;
         loop {
             for _ in 0..16 {
@@ -79,7 +84,7 @@ impl Attachment {
                 }
                 std::hint::spin_loop();
             }
-            if clock::now().saturating_sub(now) >= LINGER_NS {
+            if clock::now() >= until {
                 return false;
             }
         }
@@ -167,8 +172,7 @@ impl Attachment {
             let until = deadline.map_or(timer, |deadline| deadline.min(timer));
             let until = until.min(due);
             let until = self.bars_at(waiter, now).map_or(until, |at| at.min(until));
-            let lingers = post.gate == Gate::Scheduler && rank == 0;
-            if !lingers || !self.linger(heard, now) {
+            if !lingers(post, rank) || !self.linger(heard, now + LINGER_NS) {
                 self.sleep_at(post, heard, until);
             }
             let now = clock::now();
