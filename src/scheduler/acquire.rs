@@ -74,7 +74,7 @@ impl Scheduler {
         Ok(OwnedPermit::new(self.share(), slots))
     }
 
-    /// Waits for a slot, on any executor. A poll that comes to stand first in line may stay awake for up to 2 us before
+    /// Waits for a slot, on any executor. A poll that comes to stand first in line may stay awake for up to 10 us before
     /// it returns pending, once in a wait: a slot that is given back meanwhile wakes nobody.
     ///
     /// # Errors

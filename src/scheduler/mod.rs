@@ -53,8 +53,8 @@ use std::time::Duration;
 ///
 /// # Polls
 ///
-/// No poll here blocks. One that joins the line as the very first of all may stay awake for up to 2 us before it returns
-/// pending, as a blocked thread does before it sleeps; never again in the same wait.
+/// No poll here blocks. One that joins the line as the very first of all may stay awake for up to 10 us before it returns
+/// pending, as a blocked thread does for 2 us before it sleeps; never again in the same wait.
 ///
 /// # Memory ordering
 ///

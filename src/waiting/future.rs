@@ -1,6 +1,6 @@
 //! The future of a wait. Runs on any executor: the member's helper thread wakes it.
 
-use super::sleep::{LINGER_NS, lingers};
+use super::sleep::lingers;
 use super::{Ask, Attempt, Later};
 use crate::error::AcquireError;
 use crate::park::waiter::{Fate, Kind, Nudge, Step, Waiter};
@@ -11,6 +11,10 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+/// How long the poll of the very first in line waits awake, once in a wait. A wake of a sleeping processor takes longer,
+/// and a poll may take so long: executors ask for less than 10 to 100 us between awaits.
+const AWAKE_NS: u64 = 10_000;
 
 /// Waits for what it asks for; dropped before it is ready, it leaves the queue and takes nothing.
 ///
@@ -91,7 +95,7 @@ impl<A: Ask> Taking<A> {
             if waiter.awake.peek() == 0 {
                 break later;
             }
-            let until = *until.get_or_insert_with(|| clock::now() + LINGER_NS);
+            let until = *until.get_or_insert_with(|| clock::now() + AWAKE_NS);
             if !attachment.linger(heard, until) {
                 break later;
             }
@@ -380,10 +384,7 @@ mod tests {
         let attachment = scheduler.attachment();
         let heard = attachment.member().bell.get();
         scheduler.close();
-        assert!(
-            attachment.linger(heard, clock::now() + LINGER_NS),
-            "it rang"
-        );
+        assert!(attachment.linger(heard, clock::now() + AWAKE_NS), "it rang");
         let waker = Waker::from(wakes);
         let looked = taking.look(attachment, &waiter, &waker, true);
         assert_eq!(looked.break_value(), Some(Err(AcquireError::Closed)));

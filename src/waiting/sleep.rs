@@ -25,7 +25,7 @@ const FAR: u32 = 256;
 const LONG_DOZE_NS: u64 = 20_000_000_000;
 /// How long the very first in the Scheduler's line waits awake before it sleeps. Not longer than a wake-up on the same
 /// processor takes: there the holder may wait for this very one.
-pub(super) const LINGER_NS: u64 = 2_000;
+const LINGER_NS: u64 = 2_000;
 /// How often a waiter asks whether the file still has a name, in watches of the Scheduler.
 const GONE_EVERY: u32 = 8;
 
