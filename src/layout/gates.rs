@@ -59,8 +59,6 @@ shared_record! {
         pub records_high: U32,
         /// When anybody last looked for the dead: coarse ms, wrapping.
         pub looked: U32,
-        /// Padding.
-        pub reserved: U32,
         /// When spare slots were recalled last, ns of the clock that all processes share.
         pub recalled: U64,
     }
