@@ -45,6 +45,28 @@ pub enum Silence {
 const _: () = assert!(size_of::<Call>() == 64);
 
 impl Call {
+    /// The lane of what is no member's call.
+    const NOBODY: u32 = u32::MAX;
+
+    /// A job that has its turn, where calls have theirs.
+    #[inline]
+    pub fn of_nobody(job: Job) -> Call {
+        Call {
+            thunk: Thunk::new(job),
+            since: 0,
+            bound: 0,
+            ceiling: 0,
+            lane: Call::NOBODY,
+            silence: Silence::ForEver,
+        }
+    }
+
+    /// Whether it is that.
+    #[inline]
+    pub fn is_nobodys(&self) -> bool {
+        self.lane == Call::NOBODY
+    }
+
     /// What it asks for, as its member's place says it.
     pub fn seat(&self) -> Seat {
         Seat {

@@ -229,7 +229,9 @@ impl Attachment {
         if self.is_inert() {
             return;
         }
-        self.obey_hold_off();
+        if self.hot().hold_off.peek() != 0 {
+            self.obey_hold_off();
+        }
         // One draw for this turn, whoever gets it.
         let mut drawn = None;
         let mut draw = || *drawn.get_or_insert_with(|| self.draw());

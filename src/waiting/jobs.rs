@@ -21,15 +21,10 @@ thread_local! {
 }
 
 /// What has its turn on this thread.
-enum Turn {
-    Job(Job),
-    /// Of the member that [`Turns::whose`] names.
-    Call(Call),
-}
-
 struct Turns {
-    next: VecDeque<Turn>,
-    /// How many of them are calls.
+    /// All of one kind, so that they are moved in few steps: a job is a call of [nobody](Call::of_nobody).
+    next: VecDeque<Call>,
+    /// How many of them are a member's.
     calls: usize,
     /// The member whose calls they are, or were.
     whose: Weak<Handle>,
@@ -55,12 +50,9 @@ impl Turns {
         true
     }
 
-    fn pop(&mut self) -> Option<Turn> {
-        let next = self.next.pop_front();
-        if let Some(Turn::Call(_)) = next {
-            self.calls -= 1;
-        }
-        next
+    #[inline]
+    fn push_job(&mut self, job: Job) {
+        self.next.push_back(Call::of_nobody(job));
     }
 }
 
@@ -91,7 +83,7 @@ fn run_among(job: Job, others: Option<&Receiver<Job>>) -> Result<(), Job> {
     let mut job = Some(job);
     let _ = TURNS.try_with(|turns| {
         if let Ok(mut turns) = turns.try_borrow_mut() {
-            turns.next.extend(job.take().map(Turn::Job));
+            job.take().into_iter().for_each(|job| turns.push_job(job));
         }
     });
     if let Some(job) = job {
@@ -113,34 +105,40 @@ fn run_turns(others: Option<&Receiver<Job>>) {
         if member.as_ref().is_some_and(|it| Arc::strong_count(it) == 1) {
             run_alone(|| drop(member.take()));
         }
-        let (mut turn, mut other) = (None, false);
-        let _ = TURNS.try_with(|turns| {
+        let mut other = false;
+        let turn = TURNS.try_with(|turns| {
             let mut turns = turns.borrow_mut();
-            turn = turns.pop();
+            let call = turns.next.pop_front()?;
+            turns.calls -= usize::from(!call.is_nobodys());
             other = member.as_ref().map(Arc::as_ptr) != Some(turns.whose.as_ptr());
+            Some(call)
         });
-        match turn {
-            Some(Turn::Call(mut call)) => {
-                if other {
-                    run_alone(|| drop(member.take()));
-                    member = TURNS.with(|turns| turns.borrow().whose.upgrade());
-                }
-                match &member {
-                    Some(handle) => handle.attachment.call_now(&mut call),
-                    // Nothing is held any more, and nobody is called.
-                    None => run_alone(|| drop(call)),
-                }
+        let Ok(Some(mut call)) = turn else {
+            if member.is_none() {
+                break;
             }
-            Some(Turn::Job(job)) => {
+            run_alone(|| drop(member.take()));
+            continue;
+        };
+        if call.is_nobodys() {
+            run_alone(|| drop(member.take()));
+            run_alone(|| call.thunk.call());
+        } else {
+            if other {
                 run_alone(|| drop(member.take()));
-                run_alone(job);
+                member = TURNS.with(|turns| turns.borrow().whose.upgrade());
             }
-            None if member.is_some() => run_alone(|| drop(member.take())),
-            None => break,
+            match &member {
+                Some(handle) => handle.attachment.call_now(&mut call),
+                // Nothing is held any more, and nobody is called.
+                None => run_alone(|| drop(call)),
+            }
         }
         if let Some(others) = others {
-            let others = others.try_iter().map(Turn::Job);
-            let _ = TURNS.try_with(|turns| turns.borrow_mut().next.extend(others));
+            let _ = TURNS.try_with(|turns| {
+                let mut turns = turns.borrow_mut();
+                others.try_iter().for_each(|job| turns.push_job(job));
+            });
         }
     }
     RUNNING.set(false);
@@ -241,7 +239,7 @@ impl Attachment {
             }
             if let Some(Entry::Call(call)) = queue.take_first(post) {
                 turns.calls += 1;
-                turns.next.push_back(Turn::Call(call));
+                turns.next.push_back(call);
             }
             true
         });

@@ -527,31 +527,50 @@ fn who_comes_amid_a_queue() {
 /// Callbacks of handles with targets of their own, in one queue: each has its turn by its own handle's.
 #[test]
 fn of_several_handles_in_one_queue() {
-    let scheduler = local(3);
+    let scheduler = local(2);
     let narrow = scheduler.with(1);
     let order = Arc::new(Mutex::new(Vec::new()));
-    let most = Arc::new(AtomicUsize::new(0));
-    let mut held = scheduler.try_acquire_many(3, NORMAL).unwrap();
-    for n in 0..12u32 {
-        let (order, most, own) = (order.clone(), most.clone(), scheduler.clone());
-        let handle = if n % 3 == 0 { &narrow } else { &scheduler };
+    let keep = scheduler.try_acquire(NORMAL).unwrap();
+    assert!(scheduler.acquire_with(drop, NORMAL, ()));
+    for n in 0..7 {
+        let handle = if n < 4 { &scheduler } else { &narrow };
+        let (order, own) = (order.clone(), scheduler.clone());
         let callback = move |n: u32| {
-            order.lock().unwrap().push(n);
-            if n.is_multiple_of(3) {
-                most.fetch_max(own.stats().running as usize, Ordering::SeqCst);
-            }
+            let alone = own.stats().running == 1;
+            order.lock().unwrap().push((n, alone));
             own.release().unwrap();
         };
         assert!(!handle.acquire_with(callback, NORMAL, n));
     }
+    scheduler.release().unwrap();
+    let wide = [(0, false), (1, false), (2, false), (3, false)];
+    assert_eq!(*order.lock().unwrap(), wide);
+    drop(keep);
+    until("all ran", || order.lock().unwrap().len() == 7);
+    assert_eq!(
+        order.lock().unwrap()[4..],
+        [(4, true), (5, true), (6, true)]
+    );
+    until("all came back", || scheduler.available_permits() == 2);
+}
+
+/// A callback behind a thread, the first that any helper would be needed for: another member's release starts it.
+#[test]
+fn behind_a_thread() {
+    let shared = Shared::new(2);
+    let (a, b) = (shared.member(), shared.member());
+    let mut held = b.try_acquire_many(2, NORMAL).unwrap();
+    let own = a.clone();
+    let thread = thread::spawn(move || own.blocking_acquire_owned(NORMAL).unwrap());
+    until("it waits", || a.stats().pending == 1);
+    let (sender, ran) = mpsc::channel();
+    assert!(!a.acquire_with(move |()| sender.send(()).unwrap(), NORMAL, ()));
     drop(held.split(1));
-    // The first is the narrow handle's: it waits until nothing else runs.
-    assert!(order.lock().unwrap().is_empty());
+    let permit = thread.join().unwrap();
     drop(held);
-    until("all ran", || order.lock().unwrap().len() == 12);
-    assert!(order.lock().unwrap().is_sorted());
-    assert_eq!(most.load(Ordering::SeqCst), 1);
-    until("all came back", || scheduler.available_permits() == 3);
+    ran.recv_timeout(FOREVER).unwrap();
+    a.release().unwrap();
+    drop(permit);
 }
 
 /// Callbacks of two Schedulers that release to one another's on one thread: none is lost, each runs in its order.
