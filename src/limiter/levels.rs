@@ -95,7 +95,7 @@ impl Attachment {
         if standing.passed.peek() != 0 {
             standing.passed.put(0);
             if queue.is_first(&standing) {
-                let _ = above.reseat(&queue, standing.post);
+                let _ = above.reseat(&mut queue, standing.post);
             }
         }
         if !queue.is_first(&standing) {

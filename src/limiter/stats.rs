@@ -64,7 +64,7 @@ impl Limiter {
         let total = counts.iter().fold(QueueStats::default(), QueueStats::plus);
         let now = clock::now();
         let progress = &attachment.views.limiter_cold.progress;
-        let queue = attachment.queue.lock();
+        let mut queue = attachment.queue.lock();
         let queues = std::array::from_fn(|lane| {
             let gate = Gate::Limiter;
             let first = queue.first(Post { gate, lane });

@@ -1,8 +1,9 @@
 //! A member's own waiters, first come first served within a post.
 
 use super::Post;
-use super::waiter::{Nudge, Waiter, note};
+use super::waiter::{Call, Kind, Nudge, Waiter, note};
 use crate::layout::Gate;
+use crate::protocol::line::Seat;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -13,10 +14,57 @@ const BRIEF: u32 = 4;
 /// But for each of so many, which tries again.
 const RETRY: u32 = 32;
 
+/// Room for so many that wait at a post is kept when none does any more.
+const KEPT: usize = 1_024;
+
+/// One that waits.
+pub enum Entry {
+    /// A thread, a task, or a callback.
+    Waiter(Arc<Waiter>),
+    /// A callback that has not acted for its member.
+    Call(Call),
+}
+
+impl Entry {
+    /// Unless it is a call.
+    pub fn waiter(&self) -> Option<&Arc<Waiter>> {
+        match self {
+            Entry::Waiter(waiter) => Some(waiter),
+            Entry::Call(_) => None,
+        }
+    }
+
+    fn is(&self, waiter: &Arc<Waiter>) -> bool {
+        self.waiter().is_some_and(|own| Arc::ptr_eq(own, waiter))
+    }
+
+    fn was_passed_over(&self) -> bool {
+        self.waiter().is_some_and(|own| own.passed.peek() != 0)
+    }
+
+    /// Where it waits.
+    pub fn post(&self) -> Post {
+        match self {
+            Entry::Waiter(waiter) => waiter.post,
+            Entry::Call(call) => call.post(),
+        }
+    }
+
+    /// What it asks for, if it is a callback.
+    pub fn callback(&self) -> Option<Seat> {
+        match self {
+            Entry::Waiter(waiter) => {
+                matches!(waiter.kind, Kind::Callback(_)).then(|| waiter.seat())
+            }
+            Entry::Call(call) => Some(call.seat()),
+        }
+    }
+}
+
 /// The waiters of one member.
 #[derive(Default)]
 pub struct Queue {
-    posts: [VecDeque<Arc<Waiter>>; Post::COUNT],
+    posts: [VecDeque<Entry>; Post::COUNT],
     /// No deadline of a task lies before this; `None`: there is none.
     pub earliest: Option<u64>,
     /// Posts for whose bell bits the helper sleeps, or will before it lets go of this, and until when at the latest.
@@ -34,30 +82,49 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Who acts for the member at this post: the first that was not passed over, else the first.
-    pub fn first(&self, post: Post) -> Option<&Arc<Waiter>> {
+    /// Where in its post the one stands that acts for the member: the first that was not passed over, else the first.
+    fn acting(&self, post: Post) -> Option<usize> {
         let post = &self.posts[post.index()];
-        post.iter()
-            .find(|waiter| waiter.passed.peek() == 0)
-            .or(post.front())
+        let at = post.iter().position(|entry| !entry.was_passed_over());
+        at.or((!post.is_empty()).then_some(0))
+    }
+
+    /// Who acts for the member at this post.
+    pub fn first(&mut self, post: Post) -> Option<&Arc<Waiter>> {
+        let at = self.acting(post)?;
+        let entries = &mut self.posts[post.index()];
+        if let Entry::Call(_) = entries[at]
+            && let Some(Entry::Call(call)) = entries.remove(at)
+        {
+            entries.insert(at, Entry::Waiter(Arc::new(call.into_waiter())));
+        }
+        entries[at].waiter()
     }
 
     /// The first two of a post, if the very first acts for the member.
-    pub fn first_two(&self, post: Post) -> Option<(&Arc<Waiter>, &Arc<Waiter>)> {
+    #[inline]
+    pub fn first_two(&self, post: Post) -> Option<(&Entry, &Entry)> {
         let post = &self.posts[post.index()];
         let (first, next) = (post.front()?, post.get(1)?);
-        (first.passed.peek() == 0).then_some((first, next))
+        (!first.was_passed_over()).then_some((first, next))
+    }
+
+    /// Whether the very first of a post is a call.
+    #[inline]
+    pub fn starts_with_call(&self, post: Post) -> bool {
+        matches!(self.posts[post.index()].front(), Some(Entry::Call(_)))
     }
 
     /// Takes the very first of a post out; others are left.
-    pub fn take_first(&mut self, post: Post) -> Option<Arc<Waiter>> {
+    #[inline]
+    pub fn take_first(&mut self, post: Post) -> Option<Entry> {
         self.posts[post.index()].pop_front()
     }
 
     /// Whether this waiter acts for the member.
     pub fn is_first(&self, waiter: &Arc<Waiter>) -> bool {
-        self.first(waiter.post)
-            .is_some_and(|first| Arc::ptr_eq(first, waiter))
+        let at = self.acting(waiter.post);
+        at.is_some_and(|at| self.posts[waiter.post.index()][at].is(waiter))
     }
 
     /// Whether the helper need not be rung for a task or callback of the Scheduler that joined: it looks up by itself
@@ -100,8 +167,32 @@ impl Queue {
             );
         }
         let gate = waiter.post.gate;
-        self.posts[waiter.post.index()].push_back(waiter.clone());
+        self.posts[waiter.post.index()].push_back(Entry::Waiter(waiter.clone()));
         waiter.pending.put(self.pending(gate) as u32);
+    }
+
+    /// Whether a callback stands at the end of a post: whoever that is has seen to it that they are looked after.
+    #[inline]
+    pub fn ends_with_callback(&self, post: Post) -> bool {
+        match self.posts[post.index()].back() {
+            Some(Entry::Call(_)) => true,
+            Some(Entry::Waiter(last)) => matches!(last.kind, Kind::Callback(_)),
+            None => false,
+        }
+    }
+
+    /// Joins at the end of its post, behind another callback.
+    #[inline]
+    pub fn push_call(&mut self, call: Call) {
+        self.posts[call.post().index()].push_back(Entry::Call(call));
+    }
+
+    /// Gives up the room of a post at which nobody waits, if it is much.
+    pub fn trim(&mut self, post: Post) {
+        let post = &mut self.posts[post.index()];
+        if post.is_empty() && post.capacity() > KEPT {
+            *post = VecDeque::new();
+        }
     }
 
     /// How many wait at a gate.
@@ -113,7 +204,7 @@ impl Queue {
     pub fn remove(&mut self, waiter: &Arc<Waiter>) -> bool {
         let post = &mut self.posts[waiter.post.index()];
         // Those that leave mostly stand at the front.
-        let Some(at) = post.iter().position(|other| Arc::ptr_eq(other, waiter)) else {
+        let Some(at) = post.iter().position(|other| other.is(waiter)) else {
             return false;
         };
         post.remove(at);
@@ -129,12 +220,12 @@ impl Queue {
     }
 
     /// Takes everybody of a gate out.
-    pub fn drain(&mut self, gate: Gate) -> Vec<Arc<Waiter>> {
+    pub fn drain(&mut self, gate: Gate) -> Vec<Entry> {
         let posts = Post::of(gate);
         let all: Vec<_> = posts
             .flat_map(|post| std::mem::take(&mut self.posts[post.index()]))
             .collect();
-        if let Some(last) = all.last() {
+        if let Some(last) = all.last().and_then(Entry::waiter) {
             last.notes.set_bits(note::LAST);
         }
         all
@@ -176,6 +267,7 @@ impl Queue {
             .posts
             .iter()
             .flatten()
+            .filter_map(Entry::waiter)
             .filter(|waiter| !waiter.is_thread())
         {
             match waiter.deadline {

@@ -4,9 +4,12 @@ use super::Scheduler;
 use crate::Priority;
 use crate::error::{AcquireError, NothingHeld};
 use crate::layout::Gate;
-use crate::park::waiter::Job;
+use crate::park::waiter::{Call, Job, Silence};
 use crate::segment::attachment::Attachment;
+use crate::sys::clock;
+use crate::sys::thunk::Thunk;
 use crate::trace::{Teller, Tracer};
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -49,11 +52,45 @@ impl Scheduler {
         priority: Priority,
         value: T,
     ) -> bool {
+        let f = move || f(value);
+        if self.take_fast(priority.index(), 1) {
+            called_back(self.attachment(), &self.trace, f, priority);
+            return true;
+        }
+        self.call_or_queue(Thunk::new(f), priority)
+    }
+
+    /// Without a slot at hand.
+    #[inline(never)]
+    fn call_or_queue(&self, f: Thunk, priority: Priority) -> bool {
+        let lane = priority.index();
+        let attachment = self.attachment();
+        // Where a callback of this member and priority waits already and nobody is told, that is all: a newcomer does not
+        // pass it, and whoever that is has seen to it that they are looked after.
+        if let Some(silence) = self.trace.silence()
+            && let Some(queue) = attachment.queue_behind(self.wish(lane, 1).post)
+        {
+            let call = Call {
+                thunk: f,
+                since: clock::lately(),
+                bound: self.bounds[lane],
+                ceiling: self.max,
+                lane: lane as u32,
+                silence,
+            };
+            attachment.join_behind(queue, call);
+            return false;
+        }
+        self.call_or_wait(f, priority)
+    }
+
+    #[cold]
+    fn call_or_wait(&self, mut f: Thunk, priority: Priority) -> bool {
         let lane = priority.index();
         let attachment = self.attachment();
         match self.take_now(lane, 1) {
             Ok(true) => {
-                called_back(attachment, &self.trace, || f(value), priority);
+                called_back(attachment, &self.trace, || f.call(), priority);
                 return true;
             }
             // A concurrency of zero queues (X19).
@@ -68,7 +105,7 @@ impl Scheduler {
         let trace = self.trace.pinned();
         let job: Job = Box::new(move || {
             let Some(handle) = weak.upgrade() else { return };
-            called_back(&handle.attachment, &trace, || f(value), priority);
+            called_back(&handle.attachment, &trace, || f.call(), priority);
         });
         let told = self.trace.teller(attachment).map(Teller::shared);
         if let Err(failure) = attachment.enqueue_job(self.wish(lane, 1), job, told) {
@@ -97,5 +134,29 @@ fn called_back(attachment: &Arc<Attachment>, trace: &Tracer, f: impl FnOnce(), p
             teller.panicked(Gate::Scheduler, priority, 1);
         }
         resume_unwind(panic);
+    }
+}
+
+impl Attachment {
+    /// Runs a call that has its slot. Its panic was reported by the panic hook and goes no further (E4).
+    #[inline]
+    pub(crate) fn call_now(self: &Arc<Self>, call: &mut Call) {
+        self.raw_held.add(1);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| call.thunk.call())) {
+            self.panicked(call, panic);
+        }
+    }
+
+    #[cold]
+    fn panicked(self: &Arc<Self>, call: &Call, panic: Box<dyn Any + Send>) {
+        let _ = self.release();
+        if let (Silence::Now, Some(priority)) =
+            (call.silence, Priority::from_index(call.lane as usize))
+            && let Some(teller) = Tracer::default().teller(self)
+        {
+            teller.panicked(Gate::Scheduler, priority, 1);
+        }
+        // What it panicked with may panic itself.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
     }
 }

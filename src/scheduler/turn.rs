@@ -9,7 +9,7 @@ use crate::park::waiter::{Fate, Kind, Nudge, Waiter, Wish};
 use crate::protocol::ledger::spare::{self, Step};
 use crate::protocol::ledger::{self, Refused, fits};
 use crate::protocol::line::{Doing, Mark, Seat, State};
-use crate::protocol::scheduler::{Limits, Moment, PATIENCE_NS};
+use crate::protocol::scheduler::{Limits, Moment, PATIENCE_NS, fast_bound};
 use crate::protocol::turn::Outlook;
 use crate::segment::Scope;
 use crate::segment::attachment::Attachment;
@@ -300,10 +300,13 @@ impl Attachment {
         if self.is_inert() {
             return;
         }
-        self.obey_hold_off();
+        if self.hot().hold_off.peek() != 0 {
+            self.obey_hold_off();
+        }
         // One draw for this turn, whoever gets it.
-        let draw = self.draw();
-        if self.own_lanes() != 0 && self.hand_over(slots, draw) {
+        let mut drawn = None;
+        let mut draw = || *drawn.get_or_insert_with(|| self.draw());
+        if self.own_lanes() != 0 && self.hand_over(slots, &mut draw) {
             return;
         }
         let given = {
@@ -311,7 +314,7 @@ impl Attachment {
             ledger::give(&record, &self.hot().running, slots, || self.is_inert())
         };
         if given {
-            self.advance_drawn(draw);
+            self.advance_drawn(draw());
             self.serve_callbacks();
         }
     }
@@ -321,19 +324,18 @@ impl Attachment {
     /// Only if that place is next in the whole line and would be admitted after the release. A thread must have waited
     /// 500 us, since handing on between threads makes a convoy. A task is never handed slots: it is called and takes
     /// them itself, so that nothing is ever held by a future that nobody polls.
-    fn hand_over(self: &Arc<Self>, slots: u32, draw: u32) -> bool {
+    fn hand_over(self: &Arc<Self>, slots: u32, draw: &mut dyn FnMut() -> u32) -> bool {
         let mut queue = self.queue.lock();
-        if self.failure_at(Gate::Scheduler).is_some() {
+        if !self.is_well() && self.failure_at(Gate::Scheduler).is_some() {
             return false;
         }
-        if let Some(first) = self.next_of_ours_alone(&mut queue, slots) {
+        if let Some(lane) = self.next_of_ours_alone(&mut queue, slots) {
+            let turn = self.take_turn(&mut queue, slot_post(lane));
             drop(queue);
-            Attachment::job_of(&first)
-                .into_iter()
-                .for_each(|job| self.run_job(job));
+            self.run_turn(turn);
             return true;
         }
-        let Some(lane) = self.next_after(slots, draw) else {
+        let Some(lane) = self.next_after(slots, draw()) else {
             return false;
         };
         let Some(first) = queue.first(slot_post(lane)).cloned() else {
@@ -353,7 +355,8 @@ impl Attachment {
         nudge.deliver();
         self.settled(Gate::Scheduler);
         match &first.kind {
-            Kind::Callback(_) => Attachment::job_of(&first)
+            Kind::Callback(_) => self
+                .job_of(&first)
                 .into_iter()
                 .for_each(|job| self.run_job(job)),
             // It sleeps on the member's bell.
@@ -362,11 +365,13 @@ impl Attachment {
         true
     }
 
-    /// The short way, while callbacks of one lane of this member are all that waits: the next of them is taken out of the
-    /// queue, and the place stays as it stands for the one behind it. Its ticket is older than that one's arrival, but
-    /// there is nobody with whom it would be compared; who joins from here on comes after it either way. The helper need
-    /// not be rung for that one: whoever joined first has it rung, or found it ready, after its own try.
-    fn next_of_ours_alone(self: &Arc<Self>, queue: &mut Queue, slots: u32) -> Option<Arc<Waiter>> {
+    /// The short way, while callbacks of one lane of this member are all that waits: the next of them has its turn, and the
+    /// place stays as it stands for the one behind it. Its ticket is older than that one's arrival, but there is nobody
+    /// with whom it would be compared; who joins from here on comes after it either way. The helper need not be rung for
+    /// that one: whoever joined first has it rung, or found it ready, after its own try. The lane from whose queue it is
+    /// to be taken out.
+    #[inline]
+    fn next_of_ours_alone(self: &Arc<Self>, queue: &mut Queue, slots: u32) -> Option<usize> {
         let lanes = self.own_lanes();
         let lane = lanes.trailing_zeros() as usize;
         let line = self.views.line(Gate::Scheduler);
@@ -377,30 +382,31 @@ impl Attachment {
         }
         let place = line.place(self.me, lane)?;
         let (first, next) = queue.first_two(slot_post(lane))?;
-        let waits = |waiter: &Waiter| matches!(waiter.kind, Kind::Callback(_));
-        let seat = first.seat();
-        let room = Limits::read(hot).bound(lane, &seat, false);
-        let running = hot.running.get().wrapping_sub(slots as i32);
-        // Called already means that it is served in a moment.
-        let asleep = State(place.state.get()).doing() == Doing::Asleep;
+        let (seat, after) = (first.callback()?, next.callback()?);
         let alike = Seat {
             since: seat.since,
-            ..next.seat()
+            ..after
         } == seat;
-        if !(waits(first) && waits(next) && alike && asleep)
-            || first.amount != slots
-            || !fits(running, slots, room)
-        {
+        // What one slot may be taken up to, for the handle of these.
+        let room = fast_bound(hot, lane, seat.bound.min(seat.ceiling)).min(i32::MAX as u32);
+        let running = hot.running.get().wrapping_sub(1);
+        // Called already means that it is served in a moment.
+        let asleep = State(place.state.get()).doing() == Doing::Asleep;
+        if !(alike && asleep) || (slots, seat.amount) != (1, 1) || !fits(running, 1, room) {
             return None;
         }
-        place.since.poke(next.since);
-        let first = queue.take_first(slot_post(lane))?;
-        first.decide(Fate::Granted);
-        ledger::pass_on(&self.own(), slots);
-        let now = clock::now();
-        self.left_served(&first, now);
+        place.since.poke(after.since);
+        if let Some(first) = first.waiter() {
+            first.decide(Fate::Granted);
+        }
+        match self.hot_record(&self.views.records) {
+            Some(record) => ledger::pass_on(record, 1),
+            None => ledger::pass_on(&self.own(), 1),
+        }
+        let now = clock::lately();
+        self.left_served(slot_post(lane), seat.since, now);
         self.member().held_since.put(now);
-        Some(first)
+        Some(lane)
     }
 
     /// Runs this member's callbacks whose turn came by a release of this thread that was no hand-over.
@@ -421,7 +427,7 @@ impl Attachment {
                 Some((nudges, first)) => {
                     nudges.into_iter().for_each(Nudge::deliver);
                     self.settled(Gate::Scheduler);
-                    Attachment::job_of(&first)
+                    self.job_of(&first)
                         .into_iter()
                         .for_each(|job| self.run_job(job));
                 }

@@ -58,6 +58,15 @@ pub(crate) struct Handle {
     pub(crate) attachment: Arc<Attachment>,
 }
 
+impl Handle {
+    /// The only one of an attachment.
+    fn new(attachment: Arc<Attachment>) -> Arc<Handle> {
+        let handle = Arc::new(Handle { attachment });
+        let _ = handle.attachment.handle.set(Arc::downgrade(&handle));
+        handle
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         self.attachment.shut_down();
@@ -86,7 +95,7 @@ pub(crate) fn local(
     });
     let aware: Arc<dyn fork::ForkAware> = attachment.clone();
     fork::register(Arc::downgrade(&aware));
-    Ok(Arc::new(Handle { attachment }))
+    Ok(Handle::new(attachment))
 }
 
 /// Which member: its member slot, and which attachment to it.
@@ -101,7 +110,7 @@ pub struct MemberId {
 impl Segment {
     fn of(attachment: Arc<Attachment>) -> Segment {
         Segment {
-            handle: Arc::new(Handle { attachment }),
+            handle: Handle::new(attachment),
         }
     }
 

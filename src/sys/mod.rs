@@ -14,7 +14,7 @@
 //! | [`sigbus`] | opt-in `SIGBUS` handler | a truncated segment is an error, not a death |
 //!
 //! rustix makes the calls wherever it has them; libc serves for open-file-description locks, `pthread_atfork` and
-//! signal actions only.
+//! signal actions only. [`thunk`] is no kernel's affair: a queued callback by value, in a few lines of unsafe code.
 
 #[cfg(not(all(
     target_os = "linux",
@@ -35,3 +35,4 @@ pub mod process;
 mod publish;
 pub mod sigbus;
 pub mod threads;
+pub mod thunk;

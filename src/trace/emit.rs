@@ -4,7 +4,7 @@ use super::{DEFAULTS, Document, Outcome, Trace, Writer, thread_default};
 use crate::Priority;
 use crate::error::AcquireError;
 use crate::layout::Gate;
-use crate::park::waiter::{Step, Told, Waiter, Wish, note};
+use crate::park::waiter::{Silence, Step, Told, Waiter, Wish, note};
 use crate::segment::MemberId;
 use crate::segment::attachment::Attachment;
 use crate::settings::InvalidSettings;
@@ -124,6 +124,17 @@ impl Tracer {
                 Some(writer) => Some(writer).filter(|writer| writer.hears(operation)),
                 None => Writer::by_default(operation),
             },
+        }
+    }
+
+    /// If nobody listens, and nobody who is there now has to be kept to be asked later.
+    #[inline]
+    pub fn silence(&self) -> Option<Silence> {
+        match &self.trace {
+            Trace::Writer(_) => None,
+            Trace::Disabled => Some(Silence::ForEver),
+            Trace::Default => (DEFAULTS.peek() == 0 && self.listener("scheduler:error").is_none())
+                .then_some(Silence::Now),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::places::Count;
 use crate::error::AcquireError;
 use crate::layout::Gate;
+use crate::park::queue::Entry;
 use crate::park::waiter::{Fate, Kind, Nudge, Step, Waiter, note};
 use crate::park::{self, Post};
 use crate::protocol::turn::Why;
@@ -61,32 +62,35 @@ impl Attachment {
     /// Ends every wait of this member at a gate: it was closed or disposed, or the segment is no use any more. The
     /// callbacks are dropped without being called.
     pub(crate) fn fail_everybody(self: &Arc<Self>, gate: Gate) {
-        let (waiters, nudges) = {
+        let (entries, nudges) = {
             let mut queue = self.queue.lock();
-            let waiters = queue.drain(gate);
-            if waiters.is_empty() {
+            let entries = queue.drain(gate);
+            if entries.is_empty() {
                 return;
             }
-            let mut nudges = Vec::with_capacity(waiters.len());
-            for waiter in &waiters {
-                waiter.decide(Fate::Failed);
-                self.count(waiter.post, Count::Cancelled);
-                self.give_up_spot(waiter);
-                nudges.push(waiter.nudge());
+            let mut nudges = Vec::new();
+            for entry in &entries {
+                self.count(entry.post(), Count::Cancelled);
+                if let Some(waiter) = entry.waiter() {
+                    waiter.decide(Fate::Failed);
+                    self.give_up_spot(waiter);
+                    nudges.push(waiter.nudge());
+                }
             }
             let posts = self.own_posts.get();
             for post in Post::of(gate).filter(|post| posts & post.bit() != 0) {
-                let _ = self.reseat(&queue, post);
+                let _ = self.reseat(&mut queue, post);
             }
-            (waiters, nudges)
+            (entries, nudges)
         };
         nudges.into_iter().for_each(Nudge::deliver);
         park::ring_everybody(&self.member().bell);
-        for waiter in &waiters {
+        let waiters = || entries.iter().filter_map(Entry::waiter);
+        for waiter in waiters() {
             self.leave_parent(waiter);
         }
         self.moved(gate, Why::Sooner);
-        for waiter in &waiters {
+        for waiter in waiters() {
             if let (Kind::Callback(_), Some(_)) = (&waiter.kind, &waiter.told) {
                 match self.failure_at(gate) {
                     Some(failure) => waiter.tell(Step::Failed(&failure)),
@@ -94,7 +98,7 @@ impl Attachment {
                 }
             }
         }
-        drop(waiters);
+        drop(entries);
     }
 
     /// Ends the member's waits and its helper: the last handle is gone.

@@ -150,7 +150,7 @@ impl<A: Ask> Taking<A> {
             waiter.passed.put(0);
             nudge = queue
                 .is_first(waiter)
-                .then(|| attachment.reseat(&queue, waiter.post));
+                .then(|| attachment.reseat(&mut queue, waiter.post));
         }
         if let Some(failure) = attachment.wait_failure(waiter) {
             drop(queue);

@@ -120,6 +120,7 @@ impl Attachment {
                         until = until.min(round.timer);
                     } else {
                         *round = Round::default();
+                        queue.trim(post);
                     }
                     continue;
                 };

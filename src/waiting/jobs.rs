@@ -2,19 +2,58 @@
 
 use super::Attempt;
 use crate::error::AcquireError;
-use crate::park::waiter::{Job, Kind, Nudge, Step, Told, Waiter, Wish};
+use crate::park::Post;
+use crate::park::queue::{Entry, Queue};
+use crate::park::waiter::{Call, Job, Kind, Nudge, Step, Told, Waiter, Wish, Work};
+use crate::segment::Handle;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
 use crate::sys::mutex::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Weak};
 
 thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
-    static NEXT: RefCell<VecDeque<Job>> = const { RefCell::new(VecDeque::new()) };
+    static TURNS: RefCell<Turns> = const { RefCell::new(Turns::new()) };
+}
+
+/// What has its turn on this thread.
+struct Turns {
+    /// All of one kind, so that they are moved in few steps: a job is a call of [nobody](Call::of_nobody).
+    next: VecDeque<Call>,
+    /// How many of them are a member's.
+    calls: usize,
+    /// The member whose calls they are, or were.
+    whose: Weak<Handle>,
+}
+
+impl Turns {
+    const fn new() -> Turns {
+        Turns {
+            next: VecDeque::new(),
+            calls: 0,
+            whose: Weak::new(),
+        }
+    }
+
+    /// Whether a call of this member can be put there. Calls of two members do not go together.
+    fn admit(&mut self, whose: &Weak<Handle>) -> bool {
+        if !Weak::ptr_eq(&self.whose, whose) {
+            if self.calls != 0 {
+                return false;
+            }
+            self.whose = whose.clone();
+        }
+        true
+    }
+
+    #[inline]
+    fn push_job(&mut self, job: Job) {
+        self.next.push_back(Call::of_nobody(job));
+    }
 }
 
 /// Runs a callback that has its slot on this thread; from within another callback it is left to the loop outside.
@@ -36,31 +75,73 @@ pub(crate) fn run_all(jobs: &Receiver<Job>) {
 }
 
 /// Runs a job by itself.
-fn run_alone(job: Job) {
+fn run_alone(job: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
 
 fn run_among(job: Job, others: Option<&Receiver<Job>>) -> Result<(), Job> {
     let mut job = Some(job);
-    let _ = NEXT.try_with(|next| {
-        if let Ok(mut next) = next.try_borrow_mut() {
-            next.extend(job.take());
+    let _ = TURNS.try_with(|turns| {
+        if let Ok(mut turns) = turns.try_borrow_mut() {
+            job.take().into_iter().for_each(|job| turns.push_job(job));
         }
     });
     if let Some(job) = job {
         return Err(job);
     }
+    run_turns(others);
+    Ok(())
+}
+
+/// Runs what has its turn here, unless that is being done outside.
+fn run_turns(others: Option<&Receiver<Job>>) {
     if RUNNING.replace(true) {
-        return Ok(());
+        return;
     }
-    while let Ok(Some(job)) = NEXT.try_with(|next| next.borrow_mut().pop_front()) {
-        run_alone(job);
+    // Its calls run here, one after the other, and keep it attached while they do.
+    let mut member: Option<Arc<Handle>> = None;
+    loop {
+        // A call may have dropped all handles but this one.
+        if member.as_ref().is_some_and(|it| Arc::strong_count(it) == 1) {
+            run_alone(|| drop(member.take()));
+        }
+        let mut other = false;
+        let turn = TURNS.try_with(|turns| {
+            let mut turns = turns.borrow_mut();
+            let call = turns.next.pop_front()?;
+            turns.calls -= usize::from(!call.is_nobodys());
+            other = member.as_ref().map(Arc::as_ptr) != Some(turns.whose.as_ptr());
+            Some(call)
+        });
+        let Ok(Some(mut call)) = turn else {
+            if member.is_none() {
+                break;
+            }
+            run_alone(|| drop(member.take()));
+            continue;
+        };
+        if call.is_nobodys() {
+            run_alone(|| drop(member.take()));
+            run_alone(|| call.thunk.call());
+        } else {
+            if other {
+                run_alone(|| drop(member.take()));
+                member = TURNS.with(|turns| turns.borrow().whose.upgrade());
+            }
+            match &member {
+                Some(handle) => handle.attachment.call_now(&mut call),
+                // Nothing is held any more, and nobody is called.
+                None => run_alone(|| drop(call)),
+            }
+        }
         if let Some(others) = others {
-            let _ = NEXT.try_with(|next| next.borrow_mut().extend(others.try_iter()));
+            let _ = TURNS.try_with(|turns| {
+                let mut turns = turns.borrow_mut();
+                others.try_iter().for_each(|job| turns.push_job(job));
+            });
         }
     }
     RUNNING.set(false);
-    Ok(())
 }
 
 impl Attachment {
@@ -73,7 +154,7 @@ impl Attachment {
         told: Option<Arc<dyn Told>>,
     ) -> Result<(), AcquireError> {
         self.ensure_helper()?;
-        let kind = Kind::Callback(Mutex::new(Some(job)));
+        let kind = Kind::Callback(Mutex::new(Some(Work::Job(job))));
         let waiter = Arc::new(Waiter::new(kind, wish, clock::now(), None).told_to(told));
         let tried = {
             let mut queue = self.queue.lock();
@@ -90,7 +171,7 @@ impl Attachment {
             Some(Attempt::Got(nudges)) => {
                 nudges.into_iter().for_each(Nudge::deliver);
                 self.settled(wish.post.gate);
-                Attachment::job_of(&waiter)
+                self.job_of(&waiter)
                     .into_iter()
                     .for_each(|job| self.run_job(job));
             }
@@ -103,11 +184,14 @@ impl Attachment {
     }
 
     /// Takes the job of a callback that got its turn. Who runs it tells of that first.
-    pub(crate) fn job_of(waiter: &Arc<Waiter>) -> Option<Job> {
-        let Kind::Callback(job) = &waiter.kind else {
+    pub(crate) fn job_of(&self, waiter: &Arc<Waiter>) -> Option<Job> {
+        let Kind::Callback(work) = &waiter.kind else {
             return None;
         };
-        let job = job.lock().take()?;
+        let job = match work.lock().take()? {
+            Work::Job(job) => job,
+            Work::Call(call) => return Some(self.job_of_call(*call)),
+        };
         if waiter.told.is_none() {
             return Some(job);
         }
@@ -116,6 +200,16 @@ impl Attachment {
             waiter.tell(Step::Dispatched);
             job();
         }))
+    }
+
+    /// A call that says itself whose it is.
+    fn job_of_call(&self, mut call: Call) -> Job {
+        let whose = self.handle().clone();
+        Box::new(move || {
+            if let Some(handle) = whose.upgrade() {
+                handle.attachment.call_now(&mut call);
+            }
+        })
     }
 
     /// Runs a callback whose turn it is on this thread, or, if it is ending, on the member's own.
@@ -130,5 +224,40 @@ impl Attachment {
             None => Some(job),
         };
         unsent.into_iter().for_each(run_alone);
+    }
+
+    /// Takes the very first of a post out, a callback that got its turn: a call goes to this thread's loop, if it has one.
+    /// What is left to do is [`Self::run_turn`].
+    #[inline]
+    pub(crate) fn take_turn(&self, queue: &mut Queue, post: Post) -> Option<Entry> {
+        let kept = TURNS.try_with(|turns| {
+            let Ok(mut turns) = turns.try_borrow_mut() else {
+                return false;
+            };
+            if !queue.starts_with_call(post) || !turns.admit(self.handle()) {
+                return false;
+            }
+            if let Some(Entry::Call(call)) = queue.take_first(post) {
+                turns.calls += 1;
+                turns.next.push_back(call);
+            }
+            true
+        });
+        match kept {
+            Ok(true) => None,
+            _ => queue.take_first(post),
+        }
+    }
+
+    /// Runs the callback that [`Self::take_turn`] took out.
+    #[inline]
+    pub(crate) fn run_turn(&self, taken: Option<Entry>) {
+        let job = match taken {
+            None if RUNNING.get() => return,
+            None => return run_turns(None),
+            Some(Entry::Call(call)) => Some(self.job_of_call(call)),
+            Some(Entry::Waiter(waiter)) => self.job_of(&waiter),
+        };
+        job.into_iter().for_each(|job| self.run_job(job));
     }
 }

@@ -4,10 +4,11 @@ use crate::error::AcquireError;
 use crate::layout::Gate;
 use crate::park::Post;
 use crate::park::queue::Queue;
-use crate::park::waiter::{Nudge, Step, Waiter};
+use crate::park::waiter::{Call, Nudge, Step, Waiter};
 use crate::protocol::turn::Why;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
+use crate::sys::mutex::Guard;
 use crate::words::U64;
 use std::sync::Arc;
 
@@ -73,6 +74,30 @@ impl Attachment {
         Ok(first)
     }
 
+    /// The queue, if a callback waits at this post of the Scheduler behind which a call may be put, and nothing is the
+    /// matter.
+    #[inline]
+    pub(crate) fn queue_behind(&self, post: Post) -> Option<Guard<'_, Queue>> {
+        if self.own_posts.peek() & post.bit() == 0 {
+            return None;
+        }
+        let hot = self.hot();
+        let queue = self.queue.lock();
+        let usual = self.is_well()
+            && !queue.shut
+            && hot.concurrency.get() != 0
+            && hot.hold_off.peek() == 0
+            && queue.ends_with_callback(post);
+        usual.then_some(queue)
+    }
+
+    /// Puts a call there.
+    #[inline]
+    pub(crate) fn join_behind(&self, mut queue: Guard<'_, Queue>, call: Call) {
+        self.count(call.post(), Count::Deferred);
+        queue.push_call(call);
+    }
+
     /// Takes a waiter out of the queue, served or not; the next of its post takes the place, with a new ticket.
     pub(crate) fn take_out(&self, queue: &mut Queue, waiter: &Arc<Waiter>, served: bool) -> Nudge {
         let was_first = queue.is_first(waiter);
@@ -80,7 +105,7 @@ impl Attachment {
             return Nudge::Nobody;
         }
         match served {
-            true => self.left_served(waiter, clock::now()),
+            true => self.left_served(waiter.post, waiter.since, clock::now()),
             false => self.count(waiter.post, Count::Cancelled),
         }
         self.give_up_spot(waiter);
@@ -91,13 +116,12 @@ impl Attachment {
         }
     }
 
-    /// Counts a waiter that left the queue with what it wanted. Under the queue's lock.
-    pub(crate) fn left_served(&self, waiter: &Waiter, now: u64) {
-        let gate = waiter.post.gate;
-        self.count(waiter.post, Count::Completed);
+    /// Counts one that left the queue with what it wanted. Under the queue's lock.
+    pub(crate) fn left_served(&self, post: Post, since: u64, now: u64) {
+        let gate = post.gate;
+        self.count(post, Count::Completed);
         self.views.pressure(gate).progress(now);
-        self.member()
-            .took(gate.into(), now.saturating_sub(waiter.since));
+        self.member().took(gate.into(), now.saturating_sub(since));
     }
 
     /// Gives up the place of a waiter that has one of its own.
@@ -110,7 +134,7 @@ impl Attachment {
     }
 
     /// Gives the post's place to whoever is first now, or up.
-    pub(crate) fn reseat(&self, queue: &Queue, post: Post) -> Nudge {
+    pub(crate) fn reseat(&self, queue: &mut Queue, post: Post) -> Nudge {
         let line = self.views.line(post.gate);
         match queue.first(post) {
             Some(first) => {

@@ -101,8 +101,7 @@ impl Attachment {
                     Attempt::Got(nudges) => {
                         due.nudges.extend(nudges);
                         due.settle[first.post.gate as usize] = true;
-                        due.jobs
-                            .extend(Attachment::job_of(first).map(|job| (runner, job)));
+                        due.jobs.extend(self.job_of(first).map(|job| (runner, job)));
                         Later::FIRST
                     }
                     Attempt::Later(later) => later,

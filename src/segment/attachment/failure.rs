@@ -70,6 +70,13 @@ impl Attachment {
         (flags & SchedulerHot::FLAG_GONE != 0).then_some(AcquireError::Gone)
     }
 
+    /// Whether nothing keeps this member from the Scheduler, as [`Self::failure_at`] says it, for who asks often.
+    #[inline(always)]
+    pub fn is_well(&self) -> bool {
+        let lost = self.watch.as_ref().is_some_and(|watch| watch.is_lost());
+        !lost && self.state.get() == 0 && self.hot().flags.get() == 0
+    }
+
     /// Whether nothing may be taken at this gate, as far as this process knows by itself.
     pub fn is_barred(&self, gate: Gate) -> bool {
         let bits = match gate {

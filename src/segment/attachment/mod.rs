@@ -17,7 +17,7 @@ use crate::protocol::roster::Owner;
 use crate::sys::mutex::Mutex;
 use crate::words::{U32, U64};
 use lease::Leases;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// One member, from inside its process.
 pub(crate) struct Attachment {
@@ -59,6 +59,8 @@ pub(crate) struct Attachment {
     pub parent: Option<Arc<Handle>>,
     /// Tells whether the file was cut short, where that was asked for.
     pub watch: Option<crate::sys::sigbus::Watch>,
+    /// What keeps this attached, for callbacks that run, and not for those that wait.
+    pub handle: OnceLock<Weak<Handle>>,
 }
 
 static SERIALS: U64 = U64::new(0);
@@ -119,6 +121,7 @@ impl Attachment {
             refusals: U64::new(0),
             parent: parts.parent,
             watch: parts.watch,
+            handle: OnceLock::new(),
         })
     }
 
@@ -128,6 +131,11 @@ impl Attachment {
 
     pub fn member(&self) -> &Member {
         &self.views.roster[self.me as usize]
+    }
+
+    /// The handle that keeps this attached.
+    pub fn handle(&self) -> &Weak<Handle> {
+        self.handle.get_or_init(Weak::new)
     }
 
     /// Rings the bell of a member's post.

@@ -1,0 +1,184 @@
+//! A closure by value, whatever its type: what it captures lies within it if that is little, so that to keep one allocates
+//! nothing.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+/// How much a closure may capture before it is boxed.
+const WORDS: usize = 4;
+
+/// Where the closure lies. Pointers, as a copy of them keeps what they may point to.
+type Room = [MaybeUninit<*mut ()>; WORDS];
+
+/// What can be done with a closure whose type is forgotten. Each takes it out of its room, which is empty afterwards.
+struct Ways {
+    call: unsafe fn(*mut Room),
+    discard: unsafe fn(*mut Room),
+}
+
+/// Of a room that was emptied.
+const EMPTY: &Ways = &Ways {
+    call: nothing,
+    discard: nothing,
+};
+
+/// # Safety
+///
+/// None needed.
+unsafe fn nothing(_: *mut Room) {}
+
+struct Of<F>(PhantomData<F>);
+
+impl<F: FnOnce()> Of<F> {
+    const WAYS: &'static Ways = &Ways {
+        call: Self::call,
+        discard: Self::discard,
+    };
+
+    /// # Safety
+    ///
+    /// An `F` lies there, and is never used again.
+    unsafe fn call(room: *mut Room) {
+        // SAFETY: the caller's promise.
+        let closure = unsafe { room.cast::<F>().read() };
+        closure();
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::call`].
+    unsafe fn discard(room: *mut Room) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { room.cast::<F>().read() });
+    }
+}
+
+/// An `FnOnce() + Send`, called at most once. Dropped uncalled, it drops what it captured.
+pub struct Thunk {
+    ways: &'static Ways,
+    room: Room,
+}
+
+// SAFETY: it is made of a closure that is Send, and a shared reference to it gives out nothing.
+unsafe impl Send for Thunk {}
+
+impl Thunk {
+    /// Keeps a closure.
+    #[inline]
+    pub fn new<F: FnOnce() + Send + 'static>(closure: F) -> Thunk {
+        match size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>() {
+            true => Thunk::within(closure),
+            false => {
+                let closure = Box::new(closure);
+                Thunk::within(closure)
+            }
+        }
+    }
+
+    #[inline]
+    fn within<F: FnOnce() + Send + 'static>(closure: F) -> Thunk {
+        let mut room: Room = [MaybeUninit::uninit(); WORDS];
+        assert!(size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>());
+        // SAFETY: it is large and aligned enough, by the assertion, and this function's own.
+        unsafe { room.as_mut_ptr().cast::<F>().write(closure) };
+        let ways = Of::<F>::WAYS;
+        Thunk { ways, room }
+    }
+
+    /// Calls it, where it lies. A second time does nothing.
+    #[inline]
+    pub fn call(&mut self) {
+        let ways = std::mem::replace(&mut self.ways, EMPTY);
+        // SAFETY: `within` put a closure of this type there, and from here on the room counts as empty.
+        unsafe { (ways.call)(&raw mut self.room) };
+    }
+}
+
+impl Drop for Thunk {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: as in `call`; nobody comes after it.
+        unsafe { (self.ways.discard)(&raw mut self.room) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    /// Captures `N` words beside a count, and counts what becomes of it: called adds 1, dropped 100.
+    fn counting<const N: usize>(count: &Arc<AtomicUsize>) -> Thunk {
+        struct Counts(Arc<AtomicUsize>);
+        impl Drop for Counts {
+            fn drop(&mut self) {
+                self.0.fetch_add(100, SeqCst);
+            }
+        }
+        let (counts, ballast) = (Counts(count.clone()), [7usize; N]);
+        Thunk::new(move || {
+            assert_eq!(ballast, [7; N]);
+            counts.0.fetch_add(1, SeqCst);
+        })
+    }
+
+    fn both_ends<const N: usize>() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let mut thunk = counting::<N>(&count);
+        let threads = std::thread::spawn(move || {
+            thunk.call();
+            thunk.call();
+        });
+        threads.join().unwrap();
+        assert_eq!(count.swap(0, SeqCst), 101, "{N}");
+        drop(counting::<N>(&count));
+        assert_eq!(count.swap(0, SeqCst), 100, "{N}");
+        assert_eq!(Arc::strong_count(&count), 1);
+    }
+
+    /// Called or dropped, within its room or boxed: what it captured is dropped once.
+    #[test]
+    fn what_it_captures_is_dropped_once() {
+        both_ends::<0>();
+        both_ends::<3>();
+        both_ends::<4>();
+        both_ends::<40>();
+    }
+
+    #[test]
+    fn a_panic_drops_it_once() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let inner = counting::<1>(&count);
+        let mut thunk = Thunk::new(move || {
+            let _inner = inner;
+            std::panic::resume_unwind(Box::new(()));
+        });
+        assert!(catch_unwind(AssertUnwindSafe(|| thunk.call())).is_err());
+        assert_eq!(count.load(SeqCst), 100);
+    }
+
+    #[test]
+    fn more_aligned_than_its_room() {
+        #[repr(align(64))]
+        struct Wide(u8);
+        let (wide, count) = (Wide(3), Arc::new(AtomicUsize::new(0)));
+        let seen = count.clone();
+        let thunk = Thunk::new(move || {
+            let wide = &wide;
+            assert_eq!(std::ptr::from_ref(wide) as usize % 64, 0);
+            seen.store(wide.0.into(), SeqCst);
+        });
+        let moved = [thunk];
+        moved.into_iter().for_each(|mut thunk| thunk.call());
+        assert_eq!(count.load(SeqCst), 3);
+    }
+
+    #[test]
+    fn nothing_captured() {
+        Thunk::new(|| {}).call();
+        drop(Thunk::new(|| {}));
+    }
+}
