@@ -72,7 +72,7 @@ impl Scheduler {
         {
             let call = Call {
                 thunk: f,
-                since: clock::lately(),
+                since: clock::now(),
                 bound: self.bounds[lane],
                 ceiling: self.max,
                 lane: lane as u32,

@@ -403,7 +403,7 @@ impl Attachment {
             Some(record) => ledger::pass_on(record, 1),
             None => ledger::pass_on(&self.own(), 1),
         }
-        let now = clock::lately();
+        let now = clock::now();
         self.left_served(slot_post(lane), seat.since, now);
         self.member().held_since.put(now);
         Some(lane)

@@ -28,66 +28,6 @@ pub fn now() -> u64 {
     less(nanos(clock_gettime(ClockId::Monotonic)), monotonic_offset())
 }
 
-/// [`now`], or what this thread read less than half a microsecond ago: for who asks again and again, to tell how long
-/// something took in microseconds. The processor's own counter says how long ago, where it goes on at one rate.
-#[inline]
-pub fn lately() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        steady::lately()
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        now()
-    }
-}
-
-/// The time-stamp counter.
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-mod steady {
-    use std::arch::x86_64::{__cpuid, _rdtsc};
-    use std::cell::Cell;
-    use std::sync::LazyLock;
-
-    /// Less than half a microsecond at 2 GHz and above; a counter goes at 1 GHz at the very least.
-    const TICKS: u64 = 1_000;
-
-    thread_local! {
-        /// The counter, and the clock as it was read right after it.
-        static READ: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-    }
-
-    /// Whether it goes on at one rate whatever the processor does, asleep or not: else it could stand still for long.
-    static INVARIANT: LazyLock<bool> = LazyLock::new(|| {
-        const LAST: u32 = 0x8000_0000;
-        const POWER: u32 = LAST | 7;
-        __cpuid(LAST).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0
-    });
-
-    #[inline]
-    pub fn lately() -> u64 {
-        // SAFETY: it reads a register, which every x86-64 has.
-        let ticks = unsafe { _rdtsc() };
-        let (then, read) = READ.get();
-        // On another processor, whose counter is behind, this is large.
-        if ticks.wrapping_sub(then) < TICKS {
-            return read;
-        }
-        again(ticks)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn again(ticks: u64) -> u64 {
-        let now = super::now();
-        if *INVARIANT {
-            READ.set((ticks, now));
-        }
-        now
-    }
-}
-
 /// Like [`now`], from the coarse clock: a few nanoseconds to read, up to one kernel tick late.
 #[inline]
 pub fn coarse_now() -> u64 {
@@ -234,32 +174,6 @@ mod tests {
         let coarse = coarse_ms();
         assert!(now() >= first);
         assert!(coarse.abs_diff(first / 1_000_000) < 1_000);
-    }
-
-    /// Never ahead, and behind by little, however often it is asked and after a sleep.
-    #[test]
-    fn lately_is_not_long_ago() {
-        let mut worst = Vec::new();
-        for round in 0..200 {
-            for _ in 0..50 {
-                let before = now();
-                let lately = lately();
-                assert!(lately <= now());
-                worst.push(before.saturating_sub(lately));
-            }
-            if round % 50 == 0 {
-                std::thread::sleep(std::time::Duration::from_millis(2));
-            }
-        }
-        // Interrupted in between it is later, never earlier.
-        assert!(
-            worst.iter().max() <= Some(&1_000),
-            "{:?}",
-            worst.iter().max()
-        );
-        // Without anything in between it is not always read anew.
-        let same = (0..1_000).filter(|_| lately() == lately()).count();
-        assert!(cfg!(not(target_arch = "x86_64")) || same > 0);
     }
 
     #[test]
