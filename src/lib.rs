@@ -195,7 +195,10 @@ pub use self::escape::{escaped, hides};
 #[doc(hidden)]
 pub use crate::words::crash;
 
-/// The Rust of docs/migration.md, as doc tests.
+/// The Rust of README.md and docs/migration.md, as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/migration.md")]
 struct Migration;

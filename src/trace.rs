@@ -55,9 +55,10 @@
 mod emit;
 #[cfg(feature = "tracing")]
 mod events;
+mod warning;
 
 pub(crate) use emit::{OnPanic, Teller, Tracer, since};
-pub use emit::{Warning, WarningHook, set_warning_hook};
+pub use warning::{Warning, WarningHook, set_warning_hook};
 
 use crate::error::AcquireError;
 use crate::segment::MemberId;

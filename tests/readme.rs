@@ -1,9 +1,19 @@
-//! The console sessions of README.md, run as they stand.
+//! The console sessions of README.md and docs/shell.md, run as they stand.
 
 use std::path::Path;
 
 #[test]
 fn the_sessions_of_the_readme() {
+    run("README.md");
+}
+
+#[test]
+fn the_sessions_of_the_shell() {
+    run("docs/shell.md");
+}
+
+/// One after another, in a directory of segments of their own.
+fn run(document: &str) {
     let directory = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_shmsched"));
     // A session names the program within a command, too.
@@ -19,5 +29,5 @@ fn the_sessions_of_the_readme() {
         .env("SHMSCHED_SEGMENT", "")
         .env("SHMSCHED_PERMIT", "")
         .env("NO_COLOR", "1")
-        .case("README.md");
+        .case(document);
 }

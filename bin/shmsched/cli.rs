@@ -276,8 +276,8 @@ pub struct Wait {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "All pipes of a segment share its rate. After a pause a pipe may send up to a second's worth at once. Bytes that were not sent
-cost no tokens. On a terminal it shows how much it has sent, how fast, and how long it waited for tokens.
+    after_help = "All pipes of a segment share its rate. After a pause a pipe may send up to a second's worth at once. Bytes that were \
+not sent cost no tokens. On a terminal it shows how much it has sent, how fast, and how long it waited for tokens.
 
 Examples:
   shmsched create uplink --rate 10MB/s
@@ -328,8 +328,8 @@ pub enum TextFormat {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints them once, or answers GET /metrics until a signal ends it, in the form that the client asks for. A segment that cannot
-be read has shmsched_up 0; without --listen its error also goes to stderr, and its exit code is that of the command.
+    after_help = "Prints them once, or answers GET /metrics until a signal ends it, in the form that the client asks for. A segment \
+that cannot be read has shmsched_up 0; without --listen its error also goes to stderr, and its exit code is that of the command.
 
 Examples:
   shmsched metrics thumbs

@@ -86,6 +86,27 @@ pub const TABLE: [(Code, &str); 16] = [
     (Code::NotFound, "the command was not found"),
 ];
 
+/// The codes by which a command says something that the others do not; any may end with the other codes, too.
+pub fn own_codes(verb: &str) -> &'static [Code] {
+    use Code::*;
+    match verb {
+        "create" => &[CannotCreate],
+        "run" => &[
+            Unavailable,
+            QueueFull,
+            WouldWait,
+            Nested,
+            TimedOut,
+            CannotRun,
+            NotFound,
+        ],
+        "wait" => &[TimedOut],
+        "pressure" | "doctor" => &[Found],
+        "evict" | "rm" => &[WouldWait],
+        _ => &[],
+    }
+}
+
 /// The table as text for the help.
 pub fn table_text() -> String {
     let mut text = String::from(

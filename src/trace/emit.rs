@@ -1,5 +1,6 @@
-//! From what happens to documents: who listens, what they are told, and what becomes of writers that panic.
+//! From what happens to documents: who listens, and what they are told.
 
+use super::warning::warn;
 use super::{DEFAULTS, Document, Outcome, Trace, Writer, thread_default};
 use crate::Priority;
 use crate::error::AcquireError;
@@ -11,9 +12,8 @@ use crate::settings::InvalidSettings;
 use crate::sys::clock;
 use std::cell::Cell;
 use std::error::Error;
-use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The operations that the gates have alike.
@@ -329,71 +329,6 @@ impl Told for Teller {
         if waiter.notes.get() & note::LAST != 0 {
             self.pending(waiter, names.none, 0);
         }
-    }
-}
-
-/// A panic that was contained.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Warning {
-    /// What the writer was told when it panicked.
-    pub operation: &'static str,
-    /// What the panic said, if it was text.
-    pub message: String,
-}
-
-impl std::fmt::Display for Warning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Warning { operation, message } = self;
-        write!(f, "a trace writer panicked at {operation}: {message}")
-    }
-}
-
-/// Called for each panic of a writer: see [`set_warning_hook`].
-pub type WarningHook = dyn Fn(&Warning) + Send + Sync;
-
-static HOOK: RwLock<Option<Arc<WarningHook>>> = RwLock::new(None);
-static TOLD_ONCE: crate::words::U32 = crate::words::U32::new(0);
-
-/// Has `hook` called for each panic of a writer that was contained (O7), in the whole process and on the thread where it
-/// happened. `None` is what there is at first: one line on standard error for the first of them, and none for the others;
-/// the panic hook has its say in any case. A panic of `hook` is contained too.
-pub fn set_warning_hook(hook: Option<Box<WarningHook>>) {
-    let hook: Option<Arc<WarningHook>> = hook.map(Arc::from);
-    let old = {
-        let mut place = HOOK.write().unwrap_or_else(|poison| poison.into_inner());
-        std::mem::replace(&mut *place, hook)
-    };
-    // Foreign code: outside the lock.
-    drop(old);
-}
-
-#[cold]
-fn warn(operation: &'static str, panic: Box<dyn std::any::Any + Send>) {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| text.to_string())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    let warning = Warning {
-        operation,
-        message: text.unwrap_or_else(|| "no text".into()),
-    };
-    // Its drop is foreign code too.
-    contain(|| drop(panic));
-    // Not waited for: in a forked child nobody may be left to give it back.
-    let hook = HOOK.try_read().ok().and_then(|hook| hook.clone());
-    match hook {
-        Some(hook) => contain(|| hook(&warning)),
-        None if TOLD_ONCE.swap(1) == 0 => {
-            let _ = writeln!(std::io::stderr(), "shmsched: {warning}");
-        }
-        None => {}
-    }
-}
-
-fn contain(f: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
-        std::mem::forget(panic);
     }
 }
 

@@ -11,7 +11,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli::{Cli, Manual};
-use crate::exit::{Code, Failure, Outcome, TABLE};
+use crate::exit::{Code, Failure, Outcome, TABLE, own_codes};
 use crate::output;
 
 pub fn man(arguments: &Manual) -> Outcome {
@@ -97,6 +97,7 @@ fn page<'a>(mut command: Command, others: impl Iterator<Item = &'a str>) -> Stri
     let command = command.override_usage(usage);
     let described = description(&command, below.notes);
     let commands = command.has_subcommands();
+    let name = command.get_name().to_owned();
     let man = Man::new(command).source(concat!("shmsched ", env!("CARGO_PKG_VERSION")));
 
     let mut text = Vec::new();
@@ -112,21 +113,7 @@ fn page<'a>(mut command: Command, others: impl Iterator<Item = &'a str>) -> Stri
         });
     made.expect("a vector takes every byte");
 
-    let mut more = Roff::new();
-    more.control("SH", ["EXIT STATUS"]);
-    let ends = [(0, "success; run: that of its command")];
-    let codes = ends
-        .into_iter()
-        .chain(TABLE.map(|(code, meaning)| (code as u8, meaning)));
-    for (code, meaning) in codes {
-        more.control("TP", []);
-        more.text([bold(code.to_string())]);
-        more.text([roman(meaning)]);
-    }
-    more.control("PP", []);
-    more.text([roman(
-        "run passes on the code of its command, or 128+n if signal n ended it.",
-    )]);
+    let mut more = exit_status(&name, commands);
     as_is(&mut more, "ENVIRONMENT", below.environment);
     as_is(&mut more, "EXAMPLES", below.examples);
     more.control("SH", ["SEE ALSO"]);
@@ -147,6 +134,34 @@ fn description(command: &Command, notes: &str) -> Roff {
         for line in paragraph.lines() {
             section.text([roman(line)]);
         }
+    }
+    section
+}
+
+/// All exit codes in the page of the program; in that of a command those of its own.
+fn exit_status(name: &str, all: bool) -> Roff {
+    let mut section = Roff::new();
+    section.control("SH", ["EXIT STATUS"]);
+    let success = match name {
+        "run" => "the command was run, and ended with 0",
+        _ => "success",
+    };
+    let shown = |code: &Code| all || own_codes(name).contains(code);
+    let codes = TABLE.into_iter().filter(|(code, _)| shown(code));
+    let codes = codes.map(|(code, meaning)| (code as u8, meaning));
+    for (code, meaning) in std::iter::once((0, success)).chain(codes) {
+        section.control("TP", []);
+        section.text([bold(code.to_string())]);
+        section.text([roman(meaning)]);
+    }
+    section.control("PP", []);
+    if all || name == "run" {
+        section.text([roman(
+            "run passes on the code of its command, or 128+n if signal n ended it.",
+        )]);
+    }
+    if !all {
+        section.text([roman("shmsched(1) has the codes of all errors.")]);
     }
     section
 }
@@ -188,6 +203,20 @@ mod tests {
             assert!(text.contains("\n.SH \"EXIT STATUS\"\n"), "{name}");
             assert!(!text.contains(".SH EXTRA"), "{name}");
         }
+    }
+
+    #[test]
+    fn a_command_has_its_own_exit_codes_only() {
+        let pages = pages();
+        let codes = |name: &str| {
+            let (_, text) = pages.iter().find(|page| page.0 == name).unwrap();
+            let (_, from) = text.split_once(".SH \"EXIT STATUS\"\n").unwrap();
+            let (section, _) = from.split_once("\n.SH ").unwrap();
+            section.matches(".TP").count()
+        };
+        assert_eq!(codes("shmsched.1"), 1 + TABLE.len());
+        assert_eq!(codes("shmsched-rm.1"), 2);
+        assert_eq!(codes("shmsched-list.1"), 1);
     }
 
     /// Nothing that `--help` says below the options is lost on the way.
