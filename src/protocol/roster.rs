@@ -150,11 +150,9 @@ fn free_record(record: &Record, owner: u64) {
 
 /// Leases a free record to `owner`; `None` if all of `records` are taken.
 pub fn lease(records: &[Record], owner: Owner) -> Option<usize> {
-    let at = records.iter().position(|record| {
+    records.iter().position(|record| {
         record.owner.peek() == 0 && record.owner.replace(0, owner.word()).is_ok()
-    })?;
-    spare::unseal(&records[at]);
-    Some(at)
+    })
 }
 
 /// Raises a high-water mark before what lies below it is used, so that no reader stops short of it.

@@ -30,14 +30,14 @@ impl Scheduler {
         if slots == 1 {
             // RUNNING counts the spare already.
             let usual = || attachment.is_usual(hot) && fits(hot.running.peek(), 0, bound);
-            match spare::take(record, usual) {
+            match spare::take(record, &hot.spares, usual) {
                 Step::Done => {
                     if record.spare.peek() & 0x7fe == 0 {
                         attachment.notice_gone();
                     }
                     return true;
                 }
-                Step::Contested => attachment.give_contested(record),
+                Step::Contested => attachment.give_contested(record, false),
                 Step::Not => (),
             }
         }

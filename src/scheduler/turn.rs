@@ -21,6 +21,9 @@ use std::sync::Arc;
 /// Spare slots are allowed again so long after a recall. It takes some 10 us, so recalls take a fiftieth at most.
 const SPARE_EVERY_NS: u64 = 500_000;
 
+/// A recall that takes so long was begun by one who is dead or stopped.
+const STALE_RECALL_NS: u64 = 1_000_000_000;
+
 thread_local! {
     static CHANCE: Cell<u64> = const { Cell::new(0) };
 }
@@ -183,11 +186,11 @@ impl Attachment {
         if slots == 0 || hot.summary.peek() | hot.hold_off.peek() != 0 {
             return false;
         }
-        if slots == 1 && spare::phase(hot.spares.peek()) == spare::ON {
-            match spare::leave(record, || self.is_usual(hot)) {
+        if slots == 1 {
+            match spare::leave(record, &hot.spares, || self.is_usual(hot)) {
                 Step::Done => return true,
                 Step::Contested => {
-                    self.give_contested(record);
+                    self.give_contested(record, true);
                     return true;
                 }
                 Step::Not => (),
@@ -199,29 +202,33 @@ impl Attachment {
         true
     }
 
-    /// Whether spare slots are left and taken, and nothing is against it. The phase is read first: pair `spare-join`.
+    /// Whether nothing is against leaving and taking spare slots. Asked after the phase: pair `spare-join`.
     #[inline(always)]
     pub(crate) fn is_usual(&self, hot: &SchedulerHot) -> bool {
-        spare::phase(hot.spares.get()) == spare::ON
-            && hot.flags.peek() | hot.hurry.peek() | hot.summary.peek() | self.state.peek() == 0
+        hot.flags.peek() | hot.hurry.peek() | hot.summary.peek() | self.state.peek() == 0
     }
 
-    /// The spare of this thread is recalled, or something else is against it: it goes where all can have it.
+    /// The spare of this thread is recalled, or something else is against it: it goes where all can have it. `left`: it was
+    /// being left, and not taken.
     #[cold]
     #[inline(never)]
-    pub(crate) fn give_contested(self: &Arc<Self>, record: &Record) {
+    pub(crate) fn give_contested(self: &Arc<Self>, record: &Record, left: bool) {
         let hot = self.hot();
         let inert = || self.is_inert();
-        if spare::settle(record, inert)
-            && ledger::put_back(record, &hot.running, 1, inert)
-            && hot.summary.get() != 0
-        {
+        let in_hand = spare::settle(record, inert);
+        if in_hand && !ledger::put_back(record, &hot.running, 1, inert) {
+            return;
+        }
+        if left {
+            spare::count_released(record);
+        }
+        if in_hand && hot.summary.get() != 0 {
             self.advance_after_freeing(); // pair: line-free
         }
     }
 
     /// Has all spare slots given back, so that RUNNING says what is held: before a caller is refused, and after it has
-    /// joined the line. Whether there were any.
+    /// joined the line. Whether there may have been any, of which others may have claimed some.
     pub(crate) fn recall_spares(self: &Arc<Self>) -> bool {
         let hot = self.hot();
         if spare::phase(hot.spares.get()) == spare::OFF {
@@ -229,23 +236,27 @@ impl Attachment {
         }
         self.views.cold.recalled.put(clock::now());
         let own = self.own();
-        let leased = self.views.leased().iter();
+        let leased = || self.views.leased();
         let inert = || self.is_inert();
-        spare::recall(&hot.spares, &hot.running, &own, leased, inert)
-            .is_some_and(|found| found != 0)
+        spare::recall(&hot.spares, &hot.running, &own, leased, inert).is_some()
     }
 
     /// Spare slots are of use where somebody takes slots again and again, and nobody is short of them.
     #[cold]
-    pub(crate) fn allow_spares(&self) {
+    pub(crate) fn allow_spares(self: &Arc<Self>) {
         let hot = self.hot();
         let busy = hot.summary.get() | hot.hurry.get() | hot.flags.get();
-        if busy == 0 && spare::phase(hot.spares.get()) == spare::OFF {
-            let recalled = self.views.cold.recalled.get();
-            // One from the future is of an earlier boot, or a scribbler's.
-            if clock::now().abs_diff(recalled) >= SPARE_EVERY_NS {
-                spare::allow(&hot.spares);
-            }
+        let phase = spare::phase(hot.spares.get());
+        if busy != 0 || phase == spare::ON {
+            return;
+        }
+        // One from the future is of an earlier boot, or a scribbler's.
+        let since = clock::now().abs_diff(self.views.cold.recalled.get());
+        if phase == spare::OFF && since >= SPARE_EVERY_NS {
+            spare::allow(&hot.spares);
+        } else if phase != spare::OFF && since >= STALE_RECALL_NS {
+            // Who recalled them died.
+            self.recall_spares();
         }
     }
 

@@ -30,7 +30,12 @@ impl Segment {
             }
             attachment.look_if_stale();
             let lines = attachment.views.lines();
-            if attachment.views.running() <= 0 && lines.iter().all(|line| line.entries().is_empty())
+            // Counted without what threads keep, but exactly: nobody holds anything at the moment of the reading.
+            if attachment.views.running() <= 0 {
+                attachment.recall_spares();
+            }
+            if attachment.hot().running.get() <= 0
+                && lines.iter().all(|line| line.entries().is_empty())
             {
                 // So does a file that was cut short or overwritten with zeros.
                 attachment.notice_damage();

@@ -24,6 +24,7 @@ mod priorities;
 mod run;
 mod send_sync;
 mod shared;
+mod spares;
 mod stats;
 #[cfg(all(feature = "stream", feature = "tokio"))]
 mod streams;

@@ -48,7 +48,7 @@ impl Member {
             }
         };
         if sum != 0 {
-            ledger::give_sum(&self.world.records[0], &self.world.hot.running, sum);
+            ledger::give_sum(&self.world.records[0], &self.world.hot.running, sum, sum);
         }
     }
 }

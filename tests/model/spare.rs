@@ -49,7 +49,10 @@ fn recalled_at_rest() {
         let world = with_a_spare(World::new(3, 1));
         let other = thread(&world, |world| {
             world.take_kept(1) && {
-                world.give(1, 1);
+                {
+                    world.gone();
+                    world.give(1, 1)
+                };
                 true
             }
         });
@@ -147,10 +150,14 @@ fn an_owner_dies() {
                 }
             }));
             world.lets_go(u32::from(writes == 2));
+            world.gone();
             world.die(0);
             let recaller = thread(&world, |world| {
                 if world.take_kept(1) {
-                    world.give(1, 1);
+                    {
+                        world.gone();
+                        world.give(1, 1)
+                    };
                 }
             });
             let looker = thread(&world, |world| {
@@ -172,7 +179,10 @@ fn dispose_against_a_claim() {
         let disposed = Arc::new(U32::new(0));
         let recaller = thread(&world, |world| {
             if world.take_kept(1) {
-                world.give(1, 1);
+                {
+                    world.gone();
+                    world.give(1, 1)
+                };
             }
         });
         let record = &world.records[0];
@@ -182,7 +192,7 @@ fn dispose_against_a_claim() {
             assert!(spare::seal(record, record.owner.get()));
         }
         let sum = ledger::settled_sum([record].into_iter()).expect("nobody else writes to it");
-        ledger::give_sum(record, &world.hot.running, sum);
+        ledger::give_sum(record, &world.hot.running, sum, 0);
         recaller.join().unwrap();
         assert_eq!(estate(&world), 0);
         settle_up(&world, 1);
@@ -202,7 +212,10 @@ fn kept_against_a_wait() {
         let waiter = thread(&world, |world| {
             world.join(1, 1);
             world.wait_and_leave(1, 1, 0);
-            world.give(1, 1);
+            {
+                world.gone();
+                world.give(1, 1)
+            };
         });
         spare::allow(&world.hot.spares);
         world.give_kept(0);
@@ -219,7 +232,10 @@ fn a_pair_against_a_wait() {
         let waiter = thread(&world, |world| {
             world.join(1, 1);
             world.wait_and_leave(1, 1, 0);
-            world.give(1, 1);
+            {
+                world.gone();
+                world.give(1, 1)
+            };
         });
         if world.take_kept(0) {
             world.give_kept(0);

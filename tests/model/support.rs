@@ -13,7 +13,8 @@ use shmsched::model::protocol::turn::Outlook;
 use shmsched::model::words::{I32, U32, U64, with_membarrier};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 /// The lane that everybody stands in.
 pub const LANE: usize = 0;
@@ -89,6 +90,9 @@ pub struct World {
     held: AtomicI32,
     /// Whether spare slots have to do with it: others need not read their word.
     spares: Cell<bool>,
+    /// 1 while somebody has the only slot, where spares have to do with it. Relaxed: that who takes it sees who gave it is for
+    /// the slot to order. A word that loom sees, so that it tries who comes in between.
+    inside: loom::sync::atomic::AtomicU32,
 }
 
 impl World {
@@ -126,6 +130,7 @@ impl World {
             dead: (0..members).map(|_| U32::new(0)).collect(),
             held: AtomicI32::new(0),
             spares: Cell::new(false),
+            inside: loom::sync::atomic::AtomicU32::new(0),
         };
         for member in &world.roster {
             assert_eq!(roster::claim(member), Some(1));
@@ -212,8 +217,7 @@ impl World {
     }
 
     fn is_usual(&self) -> bool {
-        spare::phase(self.hot.spares.get()) == spare::ON
-            && (mutant("spare-join") || self.hot.hurry.peek() | self.hot.summary.peek() == 0)
+        mutant("spare-join") || self.hot.hurry.peek() | self.hot.summary.peek() == 0
     }
 
     fn give_contested(&self, record: usize) {
@@ -227,7 +231,16 @@ impl World {
 
     /// One slot: the spare, or as a newcomer, or after a recall.
     pub fn take_kept(&self, record: usize) -> bool {
-        match spare::take(&self.records[record], || self.is_usual()) {
+        let taken = self.take_somehow(record);
+        if taken {
+            assert_eq!(self.inside.load(Relaxed), 0, "two have it");
+            self.inside.store(1, Relaxed);
+        }
+        taken
+    }
+
+    fn take_somehow(&self, record: usize) -> bool {
+        match spare::take(&self.records[record], &self.hot.spares, || self.is_usual()) {
             Step::Done => {
                 self.has_taken(1);
                 return true;
@@ -240,24 +253,27 @@ impl World {
 
     /// One slot given back: kept as the spare if that is allowed.
     pub fn give_kept(&self, record: usize) {
-        if spare::phase(self.hot.spares.get()) == spare::ON {
-            // Another may have it before this thread does anything else.
-            self.lets_go(1);
-            match spare::leave(&self.records[record], || self.is_usual()) {
-                Step::Done => return,
-                Step::Contested => return self.give_contested(record),
-                Step::Not => self.has_taken(1),
-            }
+        // Another may have it before this thread does anything else.
+        self.gone();
+        self.lets_go(1);
+        match spare::leave(&self.records[record], &self.hot.spares, || self.is_usual()) {
+            Step::Done => return,
+            Step::Contested => return self.give_contested(record),
+            Step::Not => self.has_taken(1),
         }
         self.give(record, 1);
+    }
+
+    /// Who had the only slot is about to give it back, or has died with it.
+    pub fn gone(&self) {
+        self.inside.store(0, Relaxed);
     }
 
     /// Recalls all spares. Whether there were any.
     pub fn recall(&self, record: usize) -> bool {
         let (hot, own) = (&self.hot, &self.records[record]);
-        let found = spare::recall(&hot.spares, &hot.running, own, self.records.iter(), || {
-            false
-        });
+        let records = || &self.records[..];
+        let found = spare::recall(&hot.spares, &hot.running, own, records, || false);
         found.is_some_and(|found| found != 0)
     }
 

@@ -109,7 +109,8 @@ impl<'a> Books<'a> {
             {
                 picture.held[at] = picture.held[at].wrapping_add(spare::net_of(word, claimed));
                 picture.busy[at] |= Word(word).is_odd();
-            } else if !roster
+            } else if !self
+                .roster
                 .get(at)
                 .is_some_and(|member| Status(member.status.get()).is_live(owner.generation))
                 && !seal(record, owner.word())

@@ -192,8 +192,9 @@ pub fn settled_sum<'a>(records: impl Iterator<Item = &'a Record>) -> Option<u32>
 }
 
 /// Takes the sum of a disposed member off RUNNING, by a bracket on its common record that ends with the member's sum
-/// at zero: `net` of the common record becomes what cancels the others.
-pub fn give_sum(common: &Record, running: &I32, sum: u32) {
+/// at zero: `net` of the common record becomes what cancels the others. Those that were left as spares were counted as
+/// `released` already.
+pub fn give_sum(common: &Record, running: &I32, sum: u32, released: u32) {
     let before = Word(common.word.peek());
     let open = before.next(before.net());
     common.word.poke(open.0);
@@ -202,5 +203,5 @@ pub fn give_sum(common: &Record, running: &I32, sum: u32) {
     common.word.put(open.next(before.net().wrapping_sub(sum)).0);
     common
         .released
-        .poke(common.released.peek().wrapping_add(u64::from(sum)));
+        .poke(common.released.peek().wrapping_add(u64::from(released)));
 }

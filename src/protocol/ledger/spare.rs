@@ -16,9 +16,11 @@
 //! Another's claim moves the slot between two records while RUNNING stays: a bracket of the claimer, as an inheritance
 //! from the estate is. What the record holds is its net, less one while a claim is not absorbed ([`net_of`]).
 //!
-//! Numbers never come back: a record that is leased again goes on from them. Between reading a number and claiming it
-//! a claimer may sleep as long as it will. The owner does not get past that number by plain stores before the phase is ON
-//! again, and it is ON again only after another recaller, who passed the fence later, has settled every spare.
+//! A step of the owner counts only if it lay in one time of ON, episode and all; else it settles. Numbers never come back:
+//! a record that is leased again goes on from higher ones. So a claimer may sleep as long as it will between reading a
+//! number, when it sees that its recall still lasts, and claiming it. Before spares are ON again, another has swept every
+//! record, and claimed that number if it was left by then; and a step that began before ON came back settles. Either
+//! changes `claimed`, and the late claim fails.
 
 use super::{Word, put_back};
 use crate::layout::Record;
@@ -53,37 +55,54 @@ pub enum Step {
     Contested,
 }
 
-/// Takes the own spare. `usual` reads the phase first, with acquire: whether it is ON, and nothing is against it.
+/// Takes the own spare, if nothing is against it: `usual` is asked last.
 #[inline(always)]
-pub fn take(record: &Record, usual: impl Fn() -> bool) -> Step {
+pub fn take(record: &Record, spares: &U32, usual: impl Fn() -> bool) -> Step {
     let number = record.spare.peek();
     if number & 1 == 0 {
         return Step::Not;
     }
+    let before = spares.get();
+    if phase(before) != ON {
+        return Step::Contested;
+    }
     record.spare.poke(number.wrapping_add(1));
     light_fence(); // pair: spare
     // Claimed in an earlier episode, and not noticed until now?
-    if !usual() || !mutant("spare-claimed") && record.claimed.peek() == number {
+    let known = || mutant("spare-claimed") || record.claimed.peek() != number;
+    if !is_still(spares, before) || !usual() || !known() {
         return Step::Contested;
     }
     record.admitted.poke(record.admitted.peek().wrapping_add(1));
     Step::Done
 }
 
-/// Leaves a slot as the own spare, if the phase is ON. `usual` as in [`take`].
+/// Leaves a slot as the own spare, if the phase is ON and nothing is against it: `usual` is asked last.
 #[inline(always)]
-pub fn leave(record: &Record, usual: impl Fn() -> bool) -> Step {
-    let number = record.spare.peek();
-    if number & 1 != 0 {
+pub fn leave(record: &Record, spares: &U32, usual: impl Fn() -> bool) -> Step {
+    let (number, before) = (record.spare.peek(), spares.get());
+    if number & 1 != 0 || phase(before) != ON {
         return Step::Not;
     }
     record.spare.put(number.wrapping_add(1)); // pair: spare
     light_fence();
-    record.released.poke(record.released.peek().wrapping_add(1));
-    match usual() {
-        true => Step::Done,
-        false => Step::Contested,
+    if !is_still(spares, before) || !usual() {
+        return Step::Contested;
     }
+    count_released(record);
+    Step::Done
+}
+
+/// Counts a slot as given back: one that was left, in whatever way it went on.
+pub fn count_released(record: &Record) {
+    record.released.poke(record.released.peek().wrapping_add(1));
+}
+
+/// Whether the step lay in one and the same time of ON. One that reaches from before a recall into the next such time is
+/// settled: who sweeps may have passed the record by before its number was stored.
+#[inline(always)]
+fn is_still(spares: &U32, before: u32) -> bool {
+    spares.get() == before // pairs: spare, spare-join
 }
 
 /// After [`Step::Contested`]: the slot is in hand, out of the spare, to be given back by [`put_back`] (`true`), or
@@ -135,13 +154,15 @@ fn absorb(record: &Record, number: u64, inert: impl Fn() -> bool) {
     record.word.put(open.next(net).0); // pair: ledger-close
 }
 
-/// Claims the spare of `from` for `own`, whose bracket claims it before the other lets go. After the heavy fence of a
-/// recall only.
-fn claim(own: &Record, from: &Record, inert: impl Fn() -> bool) -> bool {
+/// Claims the spare of `from` for `own`, whose bracket claims it before the other lets go.
+///
+/// After the heavy fence of a recall, and while it lasts: `lasts` is asked once the number is read. What is left after
+/// that is no business of this recall's.
+fn claim(own: &Record, from: &Record, lasts: impl Fn() -> bool, inert: impl Fn() -> bool) -> bool {
     let seen = from.claimed.get();
     let number = from.spare.get(); // pair: spare
     // As it is while sealed, or claimed and not absorbed.
-    if number & 1 == 0 || seen & (SEAL | 1) != 0 || seen >= number {
+    if number & 1 == 0 || seen & (SEAL | 1) != 0 || seen >= number || !lasts() {
         return false;
     }
     let before = Word(own.word.peek());
@@ -162,12 +183,15 @@ fn claim(own: &Record, from: &Record, inert: impl Fn() -> bool) -> bool {
 /// the phase is read here: pair `spare-join`). Any number of threads at once, any of which may die anywhere: the phase
 /// stays RECALL until one has come through.
 ///
-/// `None`: the fence is not to be had. Nobody leaves a spare any more then, and another recalls those that are left.
+/// `None`: the fence is not to be had, or this attachment is disposed. Nobody leaves a spare any more then, and another
+/// recalls those that are left.
+///
+/// `records` is asked once the fence is passed: every record that could have a spare by then.
 pub fn recall<'a>(
     spares: &U32,
     running: &I32,
     own: &Record,
-    records: impl Iterator<Item = &'a Record>,
+    records: impl FnOnce() -> &'a [Record],
     inert: impl Fn() -> bool,
 ) -> Option<u32> {
     let mut seen = spares.get(); // pair: spare-join
@@ -189,11 +213,16 @@ pub fn recall<'a>(
     }
     heavy_fence().ok()?; // pair: spare
     let mut found = 0;
-    for record in records {
-        if claim(own, record, &inert) {
+    let lasts = || spares.get() == seen;
+    for record in records() {
+        if claim(own, record, lasts, &inert) {
             put_back(own, running, 1, &inert);
             found += 1;
         }
+    }
+    // What it could not claim is somebody else's to recall.
+    if inert() {
+        return None;
     }
     // Of this episode only: a later one has spares of its own.
     let _ = spares.replace(seen, seen & !PHASE | OFF);
@@ -221,6 +250,12 @@ pub fn lies_at(record: &Record) -> bool {
     number & 1 != 0 && seen & SEAL == 0 && seen < number
 }
 
+/// Whether a spare lay in a record that is sealed: its leaving was counted as a release already.
+pub fn lay_at(record: &Record) -> bool {
+    let number = record.spare.get();
+    number & 1 != 0 && record.claimed.get() & !SEAL < number
+}
+
 /// Seals the record of an owner that has ended: nothing of it can be claimed any more. Before it is left out of a sum for
 /// good. `false` if that could not be done.
 pub fn seal(record: &Record, owner: u64) -> bool {
@@ -243,11 +278,9 @@ pub fn seal(record: &Record, owner: u64) -> bool {
 pub fn clear(record: &Record, owner: u64) {
     seal(record, owner);
     let (number, claimed) = (record.spare.get(), record.claimed.get());
-    if claimed != number | SEAL || number & 1 != 0 {
-        let next = number.max(claimed & !SEAL).wrapping_add(2) & !1 & !SEAL;
-        record.spare.put(next);
-        record.claimed.put(next | SEAL);
-    }
+    let next = number.max(claimed & !SEAL).wrapping_add(2) & !1 & !SEAL;
+    record.spare.put(next);
+    record.claimed.put(next | SEAL);
 }
 
 /// Of a lease that has just begun.

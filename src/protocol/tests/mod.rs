@@ -3,6 +3,7 @@
 mod bucket;
 mod limiter;
 mod pacer;
+mod spare;
 
 use super::ledger::{self, Books, Refused, Word};
 use super::line::{Doing, Entry, Line, Mark, Promise, Seat, State};

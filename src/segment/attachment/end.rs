@@ -20,8 +20,8 @@ impl Attachment {
             return;
         }
         if heavy_fence().is_err() {
-            // Registered at attach, so this cannot fail; without it the sum could be wrong, so nothing is given back
-            // before the process ends.
+            // Forbidden since the attach, by a filter; without it the sum could be wrong, so nothing is given back before the
+            // process ends.
             return;
         }
         let records = self.records();
@@ -41,11 +41,10 @@ impl Attachment {
             }
         };
         if sum != 0 {
-            ledger::give_sum(
-                &self.views.records[self.me as usize],
-                &self.hot().running,
-                sum,
-            );
+            let common = &self.views.records[self.me as usize];
+            let spare = records.iter().filter(|record| spare::lay_at(record));
+            let counted = ((sum as i32).max(0) as u32).saturating_sub(spare.count() as u32);
+            ledger::give_sum(common, &self.hot().running, sum, counted);
         }
     }
 

@@ -114,6 +114,11 @@ impl Attachment {
             }
             roster::raise(high, (from + used + 1) as u32);
         };
+        // Dispose seals what it finds in the list, under its lock: what comes later has no spare that others could claim.
+        match self.is_inert() {
+            true => drop(spare::seal(&table[at], owner.word())),
+            false => spare::unseal(&table[at]),
+        }
         let record = (from + at) as u32;
         leases.all.push(record);
         Some(record)
@@ -127,13 +132,15 @@ impl Attachment {
             .collect()
     }
 
-    /// Slots held by this member.
+    /// Slots held by this member, as far as a plain reading says.
     pub fn held(&self) -> u32 {
-        self.records().iter().fold(0u32, |sum, record| {
+        let held = self.records().iter().fold(0u32, |sum, record| {
             let net = spare::net_of(record.word.get(), record.claimed.get());
             sum.wrapping_add(net)
                 .wrapping_sub(spare::lies_at(record).into())
-        })
+        });
+        // A sum below zero is one that was torn by a spare being taken.
+        (held as i32).max(0) as u32
     }
 
     /// Waits some microseconds if a look asks for it, once per request.
