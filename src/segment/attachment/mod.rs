@@ -13,6 +13,7 @@ use crate::layout::{Checked, LANES, Member, SchedulerHot};
 use crate::location::Location;
 use crate::park::queue::Queue;
 use crate::park::{self, Post};
+use crate::protocol::ledger::spare;
 use crate::protocol::roster::Owner;
 use crate::sys::mutex::Mutex;
 use crate::words::{U32, U64};
@@ -93,9 +94,9 @@ impl Attachment {
             member: parts.me,
             generation: parts.generation,
         };
-        parts.views.records[parts.me as usize]
-            .owner
-            .put(owner.word());
+        let common = &parts.views.records[parts.me as usize];
+        common.owner.put(owner.word());
+        spare::unseal(common);
         Arc::new(Attachment {
             views: parts.views,
             location: parts.location,
