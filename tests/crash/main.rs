@@ -10,6 +10,7 @@ mod support;
 mod gates;
 mod operations;
 mod pairs;
+mod spares;
 mod sweep;
 
 #[test]
@@ -19,6 +20,7 @@ fn child() {
         ("operate", operations::operate),
         ("gates", gates::operate),
         ("hold", operations::hold),
+        ("keep", operations::keep),
         ("orphan", operations::orphan),
     ]);
 }

@@ -1,6 +1,6 @@
 //! The children's side: each operation, prepared, armed and done.
 
-use crate::support::{Args, LONG, hear, say, until};
+use crate::support::{Args, LONG, Words, hear, say, until};
 use shmsched::{Changes, Priority, Scheduler, Segment, crash};
 use std::future::Future;
 use std::pin::pin;
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Every operation that the sweep and the pairs know.
-pub const ALL: [&str; 15] = [
+pub const ALL: [&str; 24] = [
     "attach",
     "detach",
     "try",
@@ -26,6 +26,15 @@ pub const ALL: [&str; 15] = [
     "set",
     "look",
     "hand_over",
+    "spare_steps",
+    "spare_again",
+    "spare_lowered",
+    "spare_recall",
+    "spare_detach",
+    "spare_dispose",
+    "spare_wait",
+    "spare_task",
+    "spare_look",
 ];
 
 const NORMAL: Priority = Priority::Normal;
@@ -58,9 +67,56 @@ pub fn operate(args: &Args) {
     // Of two children one may find nothing left: it then does its operation with what there is.
     let soon = Duration::from_millis(5);
     let take = |slots| scheduler.blocking_acquire_until(slots, NORMAL, soon).ok();
-    match args.text(1) {
+    let (name, with_spare) = match args.text(1).strip_prefix("spare_") {
+        Some(name) => (name, true),
+        None => (args.text(1), false),
+    };
+    let words = Words::of(&location);
+    let pair = || drop(scheduler.try_acquire(NORMAL));
+    if with_spare && name != "steps" {
+        scheduler.allow_spares();
+        pair();
+    }
+    match name {
+        // With a spare from its first pair on, if nobody else is short of slots.
+        "steps" => {
+            ready();
+            armed(n, || {
+                scheduler.allow_spares();
+                (0..4).for_each(|_| pair());
+            });
+            say(format!("spare {}", words.spare()));
+        }
+        // It has a spare already, or had: others may have recalled it meanwhile.
+        "again" => {
+            ready();
+            armed(n, || (0..3).for_each(|_| pair()));
+            say(format!("spare {}", words.spare()));
+        }
+        // Others hold so much that a lower limit leaves no room for its spare.
+        "lowered" => {
+            let lower = scheduler.with(2);
+            ready();
+            let taken = armed(n, || lower.try_acquire(NORMAL).is_ok());
+            say(format!("taken {taken}"));
+        }
+        "recall" => {
+            ready();
+            let all = armed(n, || scheduler.try_acquire_many(3, NORMAL).is_ok());
+            say(format!("all {all}"));
+        }
+        "task" => {
+            ready();
+            armed(n, || {
+                let taking = scheduler.acquire_until(2, NORMAL, LONG);
+                drop(futures_executor::block_on(taking).unwrap());
+            });
+        }
         "detach" => {
             scheduler.acquire_with(|()| {}, NORMAL, ());
+            if with_spare {
+                pair();
+            }
             ready();
             armed(n, || {
                 drop(scheduler);
@@ -85,8 +141,9 @@ pub fn operate(args: &Args) {
             armed(n, || drop(held));
         }
         "wait" => {
+            let slots = if with_spare { 2 } else { 1 };
             ready();
-            let got = armed(n, || scheduler.blocking_acquire_until(1, NORMAL, LONG));
+            let got = armed(n, || scheduler.blocking_acquire_until(slots, NORMAL, LONG));
             drop(got.unwrap());
         }
         "many" => {
@@ -134,12 +191,18 @@ pub fn operate(args: &Args) {
                 ran.recv().unwrap();
             });
         }
+        "dispose" if with_spare => {
+            let _held = take(1);
+            pair();
+            ready();
+            armed(n, || scheduler.dispose());
+        }
         "dispose" | "close" => {
             let _held = take(1);
             let _raw = scheduler.acquire_with(|()| {}, NORMAL, ());
             let waiting = queue_up(&scheduler);
             ready();
-            armed(n, || match args.text(1) {
+            armed(n, || match name {
                 "close" => scheduler.close(),
                 _ => scheduler.dispose(),
             });
@@ -196,6 +259,16 @@ pub fn hold(args: &Args) {
         .try_acquire_many(args.number(1) as u32, NORMAL)
         .unwrap();
     say("held");
+    hear();
+}
+
+/// Role: PATH. Keeps a spare slot until it is killed.
+pub fn keep(args: &Args) {
+    let segment = Segment::open(&args.location()).unwrap();
+    let scheduler = segment.scheduler().unwrap();
+    scheduler.allow_spares();
+    drop(scheduler.try_acquire(NORMAL).unwrap());
+    say("kept");
     hear();
 }
 

@@ -25,6 +25,9 @@ fn pairs(rounds: u32) {
                 .try_acquire_many_owned(slots, Priority::Normal)
                 .ok(),
         };
+        if chance.below(2) == 0 {
+            bench.scheduler.allow_spares();
+        }
         children.iter_mut().for_each(|child| child.tell("go"));
         if held.is_some() {
             // Let them run into each other before there is room.

@@ -5,7 +5,7 @@ use shmsched::{Location, Observer, OwnedPermit, Priority, Scheduler, Segment};
 use std::thread;
 use std::time::Duration;
 
-const BUDGET: u32 = 3;
+pub const BUDGET: u32 = 3;
 /// No operation writes so often.
 const MOST: u64 = 400;
 /// What a survivor may take to have everything back.
@@ -17,7 +17,7 @@ pub struct Bench {
     pub location: Location,
     pub segment: Segment,
     pub scheduler: Scheduler,
-    words: Words,
+    pub words: Words,
 }
 
 impl Bench {
@@ -34,7 +34,7 @@ impl Bench {
         }
     }
 
-    fn path(&self) -> String {
+    pub fn path(&self) -> String {
         self.location.path().to_string_lossy().into_owned()
     }
 
@@ -85,7 +85,7 @@ impl Bench {
             self.scheduler.look();
             let words = &self.words;
             let seen = (
-                words.running(),
+                words.taken(),
                 words.waiters(),
                 words.summary(),
                 words.hurry(),
@@ -111,7 +111,7 @@ impl Bench {
 /// Runs `scenario` with each write deadly in turn until the operation got through twice in a row. It gives back whether
 /// the child was killed. `least`: an operation has at least so many writes, else the hook does not work.
 #[track_caller]
-fn sweep(name: &str, least: u64, mut scenario: impl FnMut(&Bench, u64) -> bool) {
+pub fn sweep(name: &str, least: u64, mut scenario: impl FnMut(&Bench, u64) -> bool) {
     let bench = Bench::new();
     let mut through = 0;
     let mut deaths = 0;

@@ -36,7 +36,12 @@ impl Words {
 
     /// Slots that are held: RUNNING, less the spare ones.
     pub fn running(&self) -> i32 {
-        self.u32(0x104) as i32 - self.spare() as i32
+        self.taken() - self.spare() as i32
+    }
+
+    /// RUNNING itself.
+    pub fn taken(&self) -> i32 {
+        self.u32(0x104) as i32
     }
 
     /// Slots that threads keep though nobody holds them.
