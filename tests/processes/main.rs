@@ -15,6 +15,7 @@ mod pacer;
 mod puppet;
 mod reboot;
 mod review;
+mod spares;
 mod stopped;
 mod tokens;
 mod traced;
@@ -46,5 +47,8 @@ fn child() {
         ("fork_tokens", tokens::fork_tokens),
         ("wreck", reboot::wreck),
         ("reborn", reboot::reborn),
+        ("keeps", spares::keeps),
+        ("stormy", spares::stormy),
+        ("forks_with_spares", spares::forks),
     ]);
 }

@@ -293,6 +293,21 @@ impl Child {
         super::until(LONG, "stopped", || self.state() == Some('T'));
     }
 
+    /// SIGSTOP, and waits until each of its threads has stopped.
+    #[track_caller]
+    pub fn stop_all(&mut self) {
+        self.stop();
+        super::until(LONG, "all stopped", || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
+            tasks.into_iter().flatten().flatten().all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                stat.rsplit(')')
+                    .next()
+                    .is_some_and(|rest| rest.trim().starts_with('T'))
+            })
+        });
+    }
+
     /// SIGCONT.
     pub fn go_on(&self) {
         self.signal(rustix::process::Signal::CONT);

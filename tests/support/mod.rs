@@ -8,11 +8,13 @@
 #![allow(dead_code, unused_macros, unused_imports)]
 
 mod child;
+mod inside;
 mod recorder;
 mod scene;
 mod words;
 
 pub use child::{Args, Child, Role, enter, hear, heard_by, say};
+pub use inside::Inside;
 pub use recorder::{Recorder, peak};
 pub use scene::{Scene, quiet, quiet_within};
 pub use words::{Words, now};
