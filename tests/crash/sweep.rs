@@ -299,6 +299,15 @@ fn case_02_look_with_an_estate_to_inherit() {
     bench.all_is_back("the estate was left behind");
     drop(bench);
     sweep("look", 6, |bench, n| {
+        if n == 1 {
+            // In member slots that were used before, as above: the first cleaning of one writes more.
+            let mut first = [(); 3].map(|()| Child::start("hold", &[&bench.path(), "1"]));
+            first
+                .iter_mut()
+                .for_each(|child| drop(child.expect("held")));
+            first.iter_mut().for_each(Child::kill);
+            bench.all_is_back("slots were used");
+        }
         let mut heir = bench.child("look", n);
         assert!(
             leave_an_estate(bench, adopted),
