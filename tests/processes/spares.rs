@@ -875,3 +875,99 @@ fn case_02_a_killed_process_leaves_its_spares() {
     until(LONG, "none is left", || Words::of(&location).taken() == 0);
     quiet(&location, 3);
 }
+
+/// A slot is left as a spare just as somebody joins the line for it, by one who then sleeps.
+#[test]
+fn case_02_a_spare_left_while_another_joins_the_line() {
+    let scene = Scene::alone();
+    let location = scene.segment(1);
+    let own = Segment::open(&location).unwrap().scheduler().unwrap();
+    let other = Segment::open(&location).unwrap().scheduler().unwrap();
+    let mut chance = Chance::new();
+    let (round, served) = (AtomicU64::new(0), AtomicU64::new(0));
+    let meet = |word: &AtomicU64, number| {
+        while word.load(Ordering::SeqCst) < number {
+            std::hint::spin_loop();
+        }
+    };
+    const ROUNDS: u64 = 4_000;
+    let mut kept = 0;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            for number in 1..=ROUNDS {
+                meet(&round, number);
+                let begun = Instant::now();
+                let got = other.blocking_acquire_until(1, NORMAL, LONG);
+                longest = longest.max(begun.elapsed());
+                drop(got);
+                served.store(number, Ordering::SeqCst);
+                if longest >= PROMPT {
+                    break;
+                }
+            }
+            served.store(ROUNDS, Ordering::SeqCst);
+            longest
+        });
+        for number in 1..=ROUNDS {
+            let held = own.blocking_acquire(NORMAL).unwrap();
+            round.store(number, Ordering::SeqCst);
+            for _ in 0..chance.below(1_500) {
+                std::hint::spin_loop();
+            }
+            own.allow_spares();
+            drop(held);
+            kept += u32::from(own.available_permits() == 1);
+            meet(&served, number);
+        }
+        let longest = waiting.join().unwrap();
+        figure!("at most {longest:?}, seen free {kept} times");
+        assert!(longest < PROMPT, "{longest:?}");
+    });
+    drop((own, other));
+    quiet(&location, 1);
+}
+
+/// One takes and leaves its spare by plain stores, as fast as it can, while another recalls it again and again.
+#[test]
+fn case_26_a_recall_against_plain_stores() {
+    let scene = Scene::alone();
+    let location = scene.segment(1);
+    let own = Segment::open(&location).unwrap().scheduler().unwrap();
+    let other = Segment::open(&location).unwrap().scheduler().unwrap();
+    let inside = Inside::open(&scene.path("counts"));
+    let over = AtomicBool::new(false);
+    let (mut pairs, mut recalls) = (0u64, 0u64);
+    thread::scope(|scope| {
+        let spinning = scope.spawn(|| {
+            let mut pairs = 0u64;
+            while !over.load(Ordering::Relaxed) {
+                if let Ok(_permit) = own.try_acquire(NORMAL) {
+                    inside.enter(0, 1);
+                    inside.leave(0, 1);
+                    pairs += 1;
+                }
+            }
+            pairs
+        });
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1_500) && inside.most() < 2 {
+            other.allow_spares();
+            for _ in 0..50 {
+                std::hint::spin_loop();
+            }
+            if let Ok(_permit) = other.try_acquire(NORMAL) {
+                inside.enter(1, 1);
+                recalls += 1;
+                inside.leave(1, 1);
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        pairs = spinning.join().unwrap();
+    });
+    figure!("{pairs} pairs, {recalls} times taken by the other");
+    assert_eq!(inside.most(), 1);
+    assert!(recalls > 100);
+    drop((own, other));
+    quiet(&location, 1);
+}
