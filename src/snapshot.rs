@@ -147,7 +147,7 @@ pub struct SchedulerInfo {
     pub concurrency: Option<u32>,
     /// Slots held by the living.
     pub running: u32,
-    /// The RUNNING word itself: what the dead left is in it until somebody looks.
+    /// RUNNING, less the spare slots that threads keep: what the dead left is in it until somebody looks.
     pub running_raw: i32,
     /// Members with somebody in line.
     pub waiters: u32,

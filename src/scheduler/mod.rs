@@ -226,7 +226,10 @@ impl Scheduler {
     /// For tests: spare slots are allowed from now on, however long ago they were recalled.
     #[doc(hidden)]
     pub fn allow_spares(&self) {
-        spare::allow(&self.hot.spares);
+        // There is no segment in a forked child.
+        if self.attachment().failure_at(Gate::Scheduler).is_none() {
+            spare::allow(&self.hot.spares);
+        }
     }
 
     /// For tests: fixes the lottery's draw of this member (0..127, lower is more urgent); `None` is chance again.

@@ -21,14 +21,14 @@ fn full_fence() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// The cheap side of the dispose pair: orders this thread's store before its next load, given that the other side
+/// The cheap side of the pairs `dispose` and `spare`: orders this thread's store before its next load, given that the other side
 /// runs [`heavy_fence`].
 #[inline(always)]
 pub fn light_fence() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The expensive side: every other thread of the process passes a full fence before this returns.
+/// The expensive side: every thread of every attached process passes a full fence before this returns.
 pub fn heavy_fence() -> std::io::Result<()> {
     crate::sys::membarrier::barrier()
 }

@@ -49,9 +49,9 @@ pub fn phase(spares: u32) -> u32 {
 pub enum Step {
     /// Done.
     Done,
-    /// Nothing was changed: there is no spare to take, or one already.
+    /// Nothing was changed: there is no spare to take, or one already, or they are not ON.
     Not,
-    /// Somebody recalls, or has claimed it: [`settle`].
+    /// Somebody recalls, or has claimed it, or something else is against it: [`settle`].
     Contested,
 }
 
@@ -195,7 +195,7 @@ pub fn recall<'a>(
     inert: impl Fn() -> bool,
 ) -> Option<u32> {
     let mut seen = spares.get(); // pair: spare-join
-    // Another may begin, and end, and a third allow them again: of each once a second.
+    // Another may begin, and end, and a third allow them again, but that seldom.
     let mut rounds = 0..4;
     while phase(seen) == ON {
         rounds.next()?;
