@@ -61,6 +61,8 @@ shared_record! {
         pub looked: U32,
         /// When spare slots were recalled last, ns of the clock that all processes share.
         pub recalled: U64,
+        /// When spare slots were lent last though somebody waited, likewise.
+        pub lent: U64,
     }
 }
 

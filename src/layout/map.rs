@@ -152,6 +152,7 @@ const _: () = {
     assert!(offset_of!(SchedulerCold, ticket) == 8 && offset_of!(SchedulerCold, configured) == 16);
     assert!(offset_of!(SchedulerCold, members_high) == 44);
     assert!(offset_of!(SchedulerCold, looked) == 52 && offset_of!(SchedulerCold, recalled) == 56);
+    assert!(offset_of!(SchedulerCold, lent) == 64);
     assert!(size_of::<LimiterHot>() == 128 && size_of::<LimiterCold>() == 128);
     assert!(offset_of!(LimiterHot, tokens) == 4 && offset_of!(LimiterHot, waiters) == 8);
     assert!(offset_of!(LimiterHot, summary) == 12 && offset_of!(LimiterHot, hurry) == 16);

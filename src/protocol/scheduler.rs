@@ -1,11 +1,14 @@
 //! The Scheduler's decisions: who may be in, and whose turn it is. Pure functions of what was read.
 
+use super::ledger::spare;
 use super::line::{Doing, Entry, Line, Mark, Seat};
 use super::turn::{self, NEVER, Outlook, Plan, Roll, Why};
-use crate::layout::{LANES, SchedulerHot};
+use crate::layout::{LANES, SchedulerCold, SchedulerHot};
 
 /// How long a head is passed by newcomers before it bars them, in ns.
 pub const PATIENCE_NS: u64 = 500_000;
+/// For how long spare slots are lent while somebody waits, in ns: as long as a head is passed.
+pub const LEND_NS: u64 = PATIENCE_NS;
 /// Weights of the lottery, lowest priority first.
 pub const WEIGHTS: [u32; LANES] = [1, 2, 4, 8, 16, 32, 64];
 /// Their sum: a draw is a number below it.
@@ -180,6 +183,8 @@ fn choose(
 pub struct Gate<'a> {
     /// The hot line.
     pub hot: &'a SchedulerHot,
+    /// Beside it.
+    pub cold: &'a SchedulerCold,
     /// Where its callers wait.
     pub line: Line<'a>,
 }
@@ -195,6 +200,19 @@ pub struct Moment<'a> {
 }
 
 impl Gate<'_> {
+    /// When the first in line recalls the spare slots that are lent. `None`: none are.
+    pub fn lent_until(&self, now: u64) -> Option<u64> {
+        if spare::phase(self.hot.spares.get()) != spare::LENT {
+            return None; // pair: spare-lend
+        }
+        // One from the future is a scribbler's, or of an earlier boot.
+        let due = self.cold.lent.get().saturating_add(LEND_NS);
+        Some(match due.saturating_sub(now) > LEND_NS {
+            true => now,
+            false => due,
+        })
+    }
+
     /// Whether all the room there is belongs to one who was called and is on its way: then a plan would call nobody. For
     /// a releaser who has subtracted from RUNNING, on the same side of the pair `line-free` as the plan: what it reads of
     /// the place, the plan would have read. With many who wait that is a fraction of reading the line.
@@ -239,10 +257,13 @@ impl Gate<'_> {
                 ms,
             };
             let draw = moment.draw.as_mut();
-            let plan = plan(
+            let mut plan = plan(
                 view,
                 draw.map(|draw| &mut **draw as &mut dyn FnMut() -> u32),
             );
+            if let (Some(due), Some(first)) = (self.lent_until(now), plan.watchers.first_mut()) {
+                first.1 = due;
+            }
             if let Some((at, _)) = plan.calls.last() {
                 let Entry { member, lane, .. } = entries[*at];
                 self.hot.called.poke(member << 3 | (lane as u32 + 1));

@@ -29,7 +29,8 @@ impl Scheduler {
         let bound = fast_bound(hot, lane, self.bounds[lane]);
         if slots == 1 {
             // RUNNING counts the spare already.
-            let usual = || attachment.is_usual(hot) && fits(hot.running.peek(), 0, bound);
+            let usual =
+                |phase| attachment.is_usual(hot, phase) && fits(hot.running.peek(), 0, bound);
             match spare::take(record, &hot.spares, usual) {
                 Step::Done => {
                     if record.spare.peek() & 0x7fe == 0 {
@@ -52,10 +53,8 @@ impl Scheduler {
             attachment.state.peek() != 0
         })
         .is_ok();
-        // Every thousandth time: does the file still have its name? And are spare slots worth while?
-        if taken && record.word.peek() >> 34 & 0x3ff == 0x3ff {
-            attachment.notice_gone();
-            attachment.allow_spares();
+        if taken && record.word.peek() >> 34 & 0x3f == 0x3f {
+            attachment.now_and_then();
         }
         taken
     }

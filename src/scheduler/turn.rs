@@ -9,7 +9,7 @@ use crate::park::waiter::{Fate, Kind, Nudge, Waiter, Wish};
 use crate::protocol::ledger::spare::{self, Step};
 use crate::protocol::ledger::{self, Refused, fits};
 use crate::protocol::line::{Doing, Mark, Seat, State};
-use crate::protocol::scheduler::{Limits, Moment, PATIENCE_NS, fast_bound};
+use crate::protocol::scheduler::{LEND_NS, Limits, Moment, PATIENCE_NS, fast_bound};
 use crate::protocol::turn::Outlook;
 use crate::segment::Scope;
 use crate::segment::attachment::Attachment;
@@ -21,11 +21,16 @@ use std::sync::Arc;
 /// Spare slots are allowed again so long after a recall. It takes some 10 us, so recalls take a fiftieth at most.
 const SPARE_EVERY_NS: u64 = 500_000;
 
+/// So many acquires of a thread in so short a time are worth lending spare slots to it.
+const BRISK: u64 = 64;
+const BRISK_NS: u64 = BRISK * 2_000;
+
 /// A recall that takes so long was begun by one who is dead or stopped.
 const STALE_RECALL_NS: u64 = 1_000_000_000;
 
 thread_local! {
     static CHANCE: Cell<u64> = const { Cell::new(0) };
+    static COUNTED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// A small generator is enough for the lottery (xorshift64*), seeded per thread.
@@ -148,7 +153,7 @@ impl Attachment {
             })
         };
         let mut taken = take();
-        if taken == Err(Refused::Full) && self.recall_spares() {
+        if taken == Err(Refused::Full) && self.recall_if_due().is_some() {
             taken = take();
             if hot.summary.get() != 0 {
                 self.advance_after_freeing();
@@ -156,7 +161,9 @@ impl Attachment {
         }
         match taken {
             Ok(()) => {
-                self.notice_gone_now_and_then();
+                if self.own().word.peek() >> 34 & (BRISK - 1) == BRISK - 1 {
+                    self.now_and_then();
+                }
                 Ok(true)
             }
             Err(Refused::Full) => Ok(false),
@@ -183,11 +190,8 @@ impl Attachment {
         let Some(record) = self.hot_record(records) else {
             return false;
         };
-        if slots == 0 || hot.summary.peek() | hot.hold_off.peek() != 0 {
-            return false;
-        }
         if slots == 1 {
-            match spare::leave(record, &hot.spares, || self.is_usual(hot)) {
+            match spare::leave(record, &hot.spares, |phase| self.is_usual(hot, phase)) {
                 Step::Done => return true,
                 Step::Contested => {
                     self.give_contested(record, true);
@@ -196,16 +200,24 @@ impl Attachment {
                 Step::Not => (),
             }
         }
+        if slots == 0 || hot.summary.peek() | hot.hold_off.peek() != 0 {
+            return false;
+        }
         if ledger::give(record, &hot.running, slots, || self.is_inert()) && hot.summary.get() != 0 {
             self.advance_after_freeing(); // pair: line-free
         }
         true
     }
 
-    /// Whether nothing is against leaving and taking spare slots. Asked after the phase: pair `spare-join`.
+    /// Whether nothing is against leaving and taking spare slots in this phase: nobody waits, or, where they are lent,
+    /// nobody of this member. Asked after the phase: pair `spare-join`.
     #[inline(always)]
-    pub(crate) fn is_usual(&self, hot: &SchedulerHot) -> bool {
-        hot.flags.peek() | hot.hurry.peek() | hot.summary.peek() | self.state.peek() == 0
+    pub(crate) fn is_usual(&self, hot: &SchedulerHot, phase: u32) -> bool {
+        let waiting = match phase {
+            spare::LENT => self.own_lanes(),
+            _ => hot.summary.peek(),
+        };
+        hot.flags.peek() | hot.hurry.peek() | waiting | self.state.peek() == 0
     }
 
     /// The spare of this thread is recalled, or something else is against it: it goes where all can have it. `left`: it was
@@ -227,18 +239,28 @@ impl Attachment {
         }
     }
 
+    /// For who waits, or is about to: recalls spare slots, but for those that are lent, which the first in line recalls in
+    /// time.
+    pub(crate) fn recall_if_due(self: &Arc<Self>) -> Option<u32> {
+        let now = clock::now();
+        match self.views.scheduler().lent_until(now) {
+            Some(due) if now < due => None,
+            _ => self.recall_spares(),
+        }
+    }
+
     /// Has all spare slots given back, so that RUNNING says what is held: before a caller is refused, and after it has
-    /// joined the line. Whether there may have been any, of which others may have claimed some.
-    pub(crate) fn recall_spares(self: &Arc<Self>) -> bool {
+    /// joined the line. How many; `None`: there can have been none. Others may have claimed some.
+    pub(crate) fn recall_spares(self: &Arc<Self>) -> Option<u32> {
         let hot = self.hot();
         if spare::phase(hot.spares.get()) == spare::OFF {
-            return false;
+            return None;
         }
         self.views.cold.recalled.put(clock::now());
         let own = self.own();
         let leased = || self.views.leased();
         let inert = || self.is_inert();
-        spare::recall(&hot.spares, &hot.running, &own, leased, inert).is_some()
+        spare::recall(&hot.spares, &hot.running, &own, leased, inert)
     }
 
     /// Spare slots are of use where somebody takes slots again and again, and nobody is short of them.
@@ -246,17 +268,57 @@ impl Attachment {
     pub(crate) fn allow_spares(self: &Arc<Self>) {
         let hot = self.hot();
         let busy = hot.summary.get() | hot.hurry.get() | hot.flags.get();
-        let phase = spare::phase(hot.spares.get());
-        if busy != 0 || phase == spare::ON {
+        if busy != 0 {
             return;
         }
         // One from the future is of an earlier boot, or a scribbler's.
         let since = clock::now().abs_diff(self.views.cold.recalled.get());
-        if phase == spare::OFF && since >= SPARE_EVERY_NS {
-            spare::allow(&hot.spares);
-        } else if phase != spare::OFF && since >= STALE_RECALL_NS {
+        match spare::phase(hot.spares.get()) {
+            spare::OFF if since >= SPARE_EVERY_NS => {
+                spare::allow(&hot.spares);
+            }
             // Who recalled them died.
-            self.recall_spares();
+            spare::RECALL if since >= STALE_RECALL_NS => {
+                self.recall_spares();
+            }
+            _ => (),
+        }
+    }
+
+    /// Where slots are taken briskly though somebody waits, spare ones are of use too: for so long as newcomers may pass
+    /// the line anyway.
+    fn lend_spares(self: &Arc<Self>) {
+        let hot = self.hot();
+        let now = clock::now();
+        let counted = COUNTED.replace(now);
+        let brisk = now.saturating_sub(counted) < BRISK_NS;
+        let off = spare::phase(hot.spares.get()) == spare::OFF;
+        if !brisk || !off || hot.hurry.get() | hot.flags.get() != 0 {
+            return;
+        }
+        // Recalled early, by one who would have been refused: not again at once.
+        let (recalled, lent) = (self.views.cold.recalled.get(), self.views.cold.lent.get());
+        let early = recalled.abs_diff(lent) < LEND_NS;
+        if early && now.abs_diff(recalled) < SPARE_EVERY_NS {
+            return;
+        }
+        self.views.cold.lent.put(now);
+        if spare::lend(&hot.spares) {
+            self.advance_slots(None, None); // pair: spare-lend
+        }
+    }
+
+    /// At every 64th acquire of a thread: are spare slots worth while? At every thousandth: does the file still have its
+    /// name?
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn now_and_then(self: &Arc<Self>) {
+        if self.hot().summary.get() != 0 {
+            self.lend_spares();
+        }
+        if self.own().word.peek() >> 34 & 0x3ff == 0x3ff {
+            self.notice_gone();
+            self.allow_spares();
         }
     }
 
@@ -466,6 +528,12 @@ impl Attachment {
         (entries[at].member == self.me && plan.lapses.is_empty()).then_some(entries[at].lane)
     }
 
+    /// A look for this member's place. Spare slots that it found before are room that was freed.
+    pub(crate) fn look_for_slots(&self, lane: usize, found: Option<u32>) -> Outlook {
+        let draw = found.filter(|found| *found != 0).map(|_| self.draw());
+        self.advance_slots(Some((self.me, lane)), draw)
+    }
+
     /// One try of the member's first waiter of a lane: sleep, look, take. Under the queue's lock.
     pub(crate) fn attempt_slots(
         self: &Arc<Self>,
@@ -481,14 +549,14 @@ impl Attachment {
                 line.announce(self.me, lane);
             }
             // Its bit is set, so spare slots that are left from here on are seen to be wanted.
-            self.recall_spares(); // pair: spare-join
+            let found = self.recall_if_due(); // pair: spare-join
             let was = line.settle(self.me, lane); // pair: line-sleep
             let outlook = match was.doing() {
                 Doing::Called => Outlook {
                     turn: Some(was.drawn()),
                     ..Outlook::default()
                 },
-                _ => self.advance_slots(Some((self.me, lane)), None),
+                _ => self.look_for_slots(lane, found),
             };
             let Some(drawn) = outlook.turn else {
                 return Attempt::Later(self.take_note(waiter, outlook));
@@ -544,14 +612,6 @@ impl Attachment {
         let at = waiter.since.saturating_add(PATIENCE_NS);
         let bars = waiter.post.gate == Gate::Scheduler && waiter.amount > 1;
         (bars && at > now).then_some(at)
-    }
-
-    /// [`Self::notice_gone`] at about every thousandth acquire of this thread.
-    fn notice_gone_now_and_then(self: &Arc<Self>) {
-        let due = self.own().word.peek() >> 34 & 0x3ff == 0x3ff;
-        if due {
-            self.notice_gone();
-        }
     }
 
     /// Why so many slots can never be had.

@@ -133,6 +133,7 @@ impl Views {
     pub fn scheduler(&self) -> scheduler::Gate<'_> {
         scheduler::Gate {
             hot: &self.hot,
+            cold: &self.cold,
             line: self.line(Gate::Scheduler),
         }
     }

@@ -87,7 +87,11 @@ pub(crate) trait Ask {
     fn take_at_last(&self) -> Result<bool, Self::Error> {
         let attachment = self.attachment();
         attachment.look_if_stale();
-        attachment.advance(self.wish().post.gate, None, Why::Moved);
+        let gate = self.wish().post.gate;
+        if gate == Gate::Scheduler {
+            attachment.recall_spares();
+        }
+        attachment.advance(gate, None, Why::Moved);
         self.take_now()
     }
 }

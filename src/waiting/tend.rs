@@ -54,10 +54,13 @@ impl Attachment {
                 if !line.is_announced(spot, lane) {
                     line.announce(spot, lane);
                 }
-                if first.post.gate == Gate::Scheduler {
-                    self.recall_spares(); // pair: spare-join
-                }
-                let outlook = self.advance(first.post.gate, Some(first), Why::Moved);
+                let outlook = match first.post.gate {
+                    Gate::Scheduler => {
+                        let found = self.recall_if_due(); // pair: spare-join
+                        self.look_for_slots(lane, found)
+                    }
+                    gate => self.advance(gate, Some(first), Why::Moved),
+                };
                 let later = self.take_note(first, outlook);
                 match outlook.turn {
                     Some(_) => due.wake_task(first, ms),

@@ -200,6 +200,7 @@ impl World {
         ledger::give(&self.records[record], &self.hot.running, k, || false);
         let gate = Gate {
             hot: &self.hot,
+            cold: &self.cold,
             line: self.line(),
         };
         if self.bells.is_empty() || !gate.is_spoken_for(0) {
@@ -216,8 +217,12 @@ impl World {
         spare::allow(&self.hot.spares);
     }
 
-    fn is_usual(&self) -> bool {
-        mutant("spare-join") || self.hot.hurry.peek() | self.hot.summary.peek() == 0
+    fn is_usual(&self, phase: u32) -> bool {
+        let waiting = match phase {
+            spare::LENT => 0,
+            _ => self.hot.summary.peek(),
+        };
+        mutant("spare-join") || self.hot.hurry.peek() | waiting == 0
     }
 
     fn give_contested(&self, record: usize) {
@@ -240,7 +245,9 @@ impl World {
     }
 
     fn take_somehow(&self, record: usize) -> bool {
-        match spare::take(&self.records[record], &self.hot.spares, || self.is_usual()) {
+        match spare::take(&self.records[record], &self.hot.spares, |phase| {
+            self.is_usual(phase)
+        }) {
             Step::Done => {
                 self.has_taken(1);
                 return true;
@@ -256,7 +263,9 @@ impl World {
         // Another may have it before this thread does anything else.
         self.gone();
         self.lets_go(1);
-        match spare::leave(&self.records[record], &self.hot.spares, || self.is_usual()) {
+        match spare::leave(&self.records[record], &self.hot.spares, |phase| {
+            self.is_usual(phase)
+        }) {
             Step::Done => return,
             Step::Contested => return self.give_contested(record),
             Step::Not => self.has_taken(1),
@@ -356,6 +365,7 @@ impl World {
         }
         let gate = Gate {
             hot: &self.hot,
+            cold: &self.cold,
             line: self.line(),
         };
         let moment = Moment {

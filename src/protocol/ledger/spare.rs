@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `Record::spare` | the thread that leases the record | a number that grows by one at each taking and leaving; odd: there is a spare of this number |
 //! | `Record::claimed` | anybody, by compare-exchange | the number of the spare that was settled last: odd if another thread has it, even once its own has it; and the seal |
-//! | `SchedulerHot::spares` | anybody, by compare-exchange | episode and phase: OFF (there are none), ON (there may be some), RECALL |
+//! | `SchedulerHot::spares` | anybody, by compare-exchange | episode and phase: OFF (there are none), ON and LENT (there may be some), RECALL |
 //!
 //! Who leaves or takes a spare stores the number, then reads the phase (a compiler fence between). Who recalls leaves ON,
 //! passes the heavy fence, then reads the numbers. So either the owner sees the recall, or the recaller the owner's last
@@ -29,10 +29,12 @@ use crate::words::{I32, U32, heavy_fence, light_fence};
 
 /// There are no spares.
 pub const OFF: u32 = 0;
-/// There may be.
+/// There may be, while nobody waits.
 pub const ON: u32 = 1;
 /// Somebody recalls them.
 pub const RECALL: u32 = 2;
+/// There may be, though somebody waits: the first in line looks by itself in time, and recalls them.
+pub const LENT: u32 = 3;
 const PHASE: u32 = 3;
 
 /// In `claimed`: the member has ended, nothing of this record can be claimed any more.
@@ -44,49 +46,57 @@ pub fn phase(spares: u32) -> u32 {
     spares & PHASE
 }
 
+/// Whether threads leave and take spares.
+#[inline(always)]
+fn is_open(spares: u32) -> bool {
+    const { assert!(ON & 1 != 0 && LENT & 1 != 0 && (OFF | RECALL) & 1 == 0) };
+    spares & 1 != 0
+}
+
 /// What a plain step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Done.
     Done,
-    /// Nothing was changed: there is no spare to take, or one already, or they are not ON.
+    /// Nothing was changed: there is no spare to take, or one already, or they are OFF.
     Not,
     /// Somebody recalls, or has claimed it, or something else is against it: [`settle`].
     Contested,
 }
 
-/// Takes the own spare, if nothing is against it: `usual` is asked last.
+/// Takes the own spare, if nothing is against it: `usual` is asked last, with the phase.
 #[inline(always)]
-pub fn take(record: &Record, spares: &U32, usual: impl Fn() -> bool) -> Step {
+pub fn take(record: &Record, spares: &U32, usual: impl Fn(u32) -> bool) -> Step {
     let number = record.spare.peek();
     if number & 1 == 0 {
         return Step::Not;
     }
     let before = spares.get();
-    if phase(before) != ON {
+    if !is_open(before) {
         return Step::Contested;
     }
     record.spare.poke(number.wrapping_add(1));
     light_fence(); // pair: spare
     // Claimed in an earlier episode, and not noticed until now?
     let known = || mutant("spare-claimed") || record.claimed.peek() != number;
-    if !is_still(spares, before) || !usual() || !known() {
+    if !is_still(spares, before) || !usual(phase(before)) || !known() {
         return Step::Contested;
     }
     record.admitted.poke(record.admitted.peek().wrapping_add(1));
     Step::Done
 }
 
-/// Leaves a slot as the own spare, if the phase is ON and nothing is against it: `usual` is asked last.
+/// Leaves a slot as the own spare, if the phase is ON or LENT and nothing is against it: `usual` is asked last, with the
+/// phase.
 #[inline(always)]
-pub fn leave(record: &Record, spares: &U32, usual: impl Fn() -> bool) -> Step {
+pub fn leave(record: &Record, spares: &U32, usual: impl Fn(u32) -> bool) -> Step {
     let (number, before) = (record.spare.peek(), spares.get());
-    if number & 1 != 0 || phase(before) != ON {
+    if number & 1 != 0 || !is_open(before) {
         return Step::Not;
     }
     record.spare.put(number.wrapping_add(1)); // pair: spare
     light_fence();
-    if !is_still(spares, before) || !usual() {
+    if !is_still(spares, before) || !usual(phase(before)) {
         return Step::Contested;
     }
     count_released(record);
@@ -197,7 +207,7 @@ pub fn recall<'a>(
     let mut seen = spares.get(); // pair: spare-join
     // Another may begin, and end, and a third allow them again, but that seldom.
     let mut rounds = 0..4;
-    while phase(seen) == ON {
+    while is_open(seen) {
         rounds.next()?;
         let next = (seen & !PHASE).wrapping_add(PHASE + 1) | RECALL;
         seen = match spares.replace(seen, next) {
@@ -232,10 +242,19 @@ pub fn recall<'a>(
 /// Lets threads leave spares from now on. The caller has seen that nobody waits; who joins meanwhile is seen by who leaves
 /// one, since the phase is read before `summary` there: pair `spare-join`.
 pub fn allow(spares: &U32) {
+    begin(spares, ON);
+}
+
+/// Lets threads leave spares though somebody waits. The caller then looks at the line, and rings its first if that would
+/// not look by itself in time; who comes to be the first reads the phase, or is rung by whom left: pair `spare-lend`.
+/// Whether it was done.
+pub fn lend(spares: &U32) -> bool {
+    begin(spares, LENT)
+}
+
+fn begin(spares: &U32, phase_then: u32) -> bool {
     let seen = spares.get();
-    if phase(seen) == OFF {
-        let _ = spares.replace(seen, seen | ON);
-    }
+    phase(seen) == OFF && spares.replace(seen, seen | phase_then).is_ok()
 }
 
 /// What a record holds: its net, less a spare that another has claimed.

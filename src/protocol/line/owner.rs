@@ -92,8 +92,7 @@ impl Line<'_> {
         if before == promise {
             return false;
         }
-        let less = promise.is_later_than(before) || (promise.0 == 1 && before.0 > 1);
-        if !less || mutant("promise") {
+        if !promise.is_later_than(before) || mutant("promise") {
             place.watching.put(promise.0);
             return false;
         }

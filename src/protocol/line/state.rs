@@ -71,11 +71,11 @@ impl Promise {
         })
     }
 
-    /// Whether it promises less than `other`. Who promised to look at a timer looks early enough for any.
+    /// Whether it promises less than `other`: a timer less than a time, since that is near.
     pub fn is_later_than(self, other: Promise) -> bool {
         match (self.0, other.0) {
-            (_, 0) | (1, _) => false,
-            (0, _) => true,
+            (_, 0) | (1, 1) => false,
+            (0 | 1, _) => true,
             (_, 1) => false,
             (own, other) => (1..u32::MAX / 2).contains(&own.wrapping_sub(other)),
         }

@@ -9,15 +9,14 @@ use super::ledger::{self, Books, Refused, Word};
 use super::line::{Doing, Entry, Line, Mark, Promise, Seat, State};
 use super::roster::{self, Owner, Status};
 use super::scheduler::{Gate, Limits, Moment, PATIENCE_NS, View, drawn_lane, plan};
-use crate::layout::{LANES, Member, Place, Record, SchedulerHot};
+use crate::layout::{LANES, Member, Place, Record, SchedulerCold, SchedulerHot};
 use crate::words::{U32, U64};
 use proptest::prelude::*;
 
 /// A segment of two members in plain memory.
 struct World {
     hot: SchedulerHot,
-    ticket: U64,
-    estate: U64,
+    cold: SchedulerCold,
     high: U32,
     roster: Vec<Member>,
     records: Vec<Record>,
@@ -63,8 +62,7 @@ impl World {
         hot.targets.iter().for_each(|target| target.put(limit));
         let world = World {
             hot,
-            ticket: U64::new(0),
-            estate: U64::new(0),
+            cold: SchedulerCold::default(),
             high: U32::new(members as u32),
             roster: (0..members).map(|_| member()).collect(),
             records: (0..members).map(|_| Record::default()).collect(),
@@ -87,7 +85,7 @@ impl World {
             summary: &self.hot.summary,
             hurry: &self.hot.hurry,
             waiters: &self.hot.waiters,
-            ticket: &self.ticket,
+            ticket: &self.cold.ticket,
             lanes: LANES,
             bits: &self.bits,
             words: 1,
@@ -100,6 +98,7 @@ impl World {
     fn gate(&self) -> Gate<'_> {
         Gate {
             hot: &self.hot,
+            cold: &self.cold,
             line: self.line(),
         }
     }
@@ -111,7 +110,7 @@ impl World {
             members_high: &self.high,
             records_high: &self.high,
             running: &self.hot.running,
-            estate: &self.estate,
+            estate: &self.cold.estate,
         }
     }
 
@@ -214,8 +213,14 @@ fn what_the_dead_left_is_adopted_once_and_given_back_once() {
         "the picture is of before the adoption"
     );
     assert_eq!(world.books().look().unwrap().left_behind(), 0);
-    assert_eq!(ledger::inherit(&world.records[1], &world.estate, never), 3);
-    assert_eq!(ledger::inherit(&world.records[1], &world.estate, never), 0);
+    assert_eq!(
+        ledger::inherit(&world.records[1], &world.cold.estate, never),
+        3
+    );
+    assert_eq!(
+        ledger::inherit(&world.records[1], &world.cold.estate, never),
+        0
+    );
     assert!(ledger::give_inherited(
         &world.records[1],
         &world.hot.running,
@@ -616,7 +621,7 @@ proptest! {
                 _ => {
                     let picture = world.books().look().expect("nobody else");
                     world.books().adopt(&picture);
-                    let found = ledger::inherit(&world.records[4], &world.estate, never);
+                    let found = ledger::inherit(&world.records[4], &world.cold.estate, never);
                     if found != 0 { prop_assert!(ledger::give_inherited(&world.records[4], running, found, never)) }
                     let living: u32 = (0..5).filter(|who| !dead[*who]).map(|who| held[who]).sum();
                     prop_assert_eq!(running.get() as u32, living);

@@ -32,11 +32,11 @@ impl Spares {
     }
 
     fn leave(&self, record: usize) -> Step {
-        spare::leave(&self.records[record], &self.word, || true)
+        spare::leave(&self.records[record], &self.word, |_| true)
     }
 
     fn take_spare(&self, record: usize) -> Step {
-        spare::take(&self.records[record], &self.word, || true)
+        spare::take(&self.records[record], &self.word, |_| true)
     }
 
     fn recall(&self, own: usize) -> Option<u32> {
