@@ -244,3 +244,76 @@ fn a_pair_against_a_wait() {
         settle_up(&world, 0);
     });
 }
+
+/// Spares are lent while one joins the line, and their only owner leaves one and goes: the one in line looks in time.
+#[test]
+fn lent_against_a_wait() {
+    explore_at_least(3, "lent_against_a_wait", || {
+        let world = World::with_line(2, 2, 1);
+        world.allow_spares();
+        assert!(world.take_kept(0));
+        let world = Arc::new(world);
+        world.recall(0);
+        let waiter = thread(&world, |world| {
+            world.join(1, 1);
+            world.wait_and_leave(1, 1, 0);
+            world.gone();
+            world.give(1, 1);
+        });
+        world.lend();
+        world.give_kept(0);
+        waiter.join().unwrap();
+        settle_up(&world, 0);
+    });
+}
+
+/// The time for which spares were lent is up, and they are lent again as the first in line goes to sleep.
+#[test]
+fn lent_again() {
+    explore_at_least(3, "lent_again", || {
+        let world = World::with_line(2, 2, 1);
+        world.allow_spares();
+        assert!(world.take_kept(0));
+        let world = Arc::new(world);
+        world.recall(0);
+        world.join(1, 1);
+        world.lend();
+        assert!(!world.attempt(1, 1, 0));
+        world.recall(0);
+        let waiter = thread(&world, |world| {
+            world.wait_and_leave(1, 1, 0);
+            world.gone();
+            world.give(1, 1);
+        });
+        world.lend();
+        world.give_kept(0);
+        waiter.join().unwrap();
+        settle_up(&world, 0);
+    });
+}
+
+/// The first in line gives up while spares are lent: the next takes over its watch.
+#[test]
+fn lent_as_the_first_leaves() {
+    explore_at_least(2, "lent_as_the_first_leaves", || {
+        let world = World::with_line(3, 3, 1);
+        world.allow_spares();
+        assert!(world.take_kept(0));
+        let world = Arc::new(world);
+        world.recall(0);
+        world.join(1, 1);
+        assert!(!world.attempt(1, 1, 0));
+        world.join(2, 1);
+        let leaver = thread(&world, |world| world.leave(1));
+        let waiter = thread(&world, |world| {
+            world.wait_and_leave(2, 1, 0);
+            world.gone();
+            world.give(2, 1);
+        });
+        world.lend();
+        world.give_kept(0);
+        leaver.join().unwrap();
+        waiter.join().unwrap();
+        settle_up(&world, 0);
+    });
+}

@@ -217,6 +217,13 @@ impl World {
         spare::allow(&self.hot.spares);
     }
 
+    /// Lends spares though somebody waits, and has the first in line know.
+    pub fn lend(&self) {
+        if spare::lend(&self.hot.spares) && !mutant("lend-untold") {
+            self.advance(None, 0);
+        }
+    }
+
     fn is_usual(&self, phase: u32) -> bool {
         let waiting = match phase {
             spare::LENT => 0,
@@ -412,12 +419,17 @@ impl World {
 
     /// One try of a member's waiter: sleep, look, take. Whoever took leaves the line next.
     pub fn attempt(&self, member: u32, amount: u32, ms: u32) -> bool {
+        self.attempt_when(member, amount, ms, false)
+    }
+
+    /// The same, and whether the time of lent spares is up.
+    fn attempt_when(&self, member: u32, amount: u32, ms: u32, is_up: bool) -> bool {
         let line = self.line();
         for _ in 0..64 {
             if !line.is_announced(member, LANE) {
                 line.announce(member, LANE);
             }
-            if self.spares.get() {
+            if self.spares.get() && (is_up || spare::phase(self.hot.spares.get()) != spare::LENT) {
                 self.recall(member as usize);
             }
             let was = line.settle(member, LANE);
@@ -454,15 +466,24 @@ impl World {
         self.leave(member);
     }
 
-    /// Waits until the member's place has been served.
+    /// Waits until the member's place has been served. Who promised to look at a time does: it may come at any moment.
     pub fn wait(&self, member: u32, amount: u32, ms: u32) {
+        let mut is_up = false;
         loop {
             let heard = self.bell(member).heard();
-            if self.attempt(member, amount, ms) {
+            if self.attempt_when(member, amount, ms, is_up) {
                 return;
             }
-            self.bell(member).sleep(heard);
+            is_up = self.spares.get() && !is_up && self.promises_a_time(member);
+            if !is_up {
+                self.bell(member).sleep(heard);
+            }
         }
+    }
+
+    fn promises_a_time(&self, member: u32) -> bool {
+        let place = self.line().place(member, LANE).unwrap();
+        place.watching.peek() > 1
     }
 }
 
