@@ -42,7 +42,7 @@ use std::time::Duration;
 /// - Admission never exceeds the limit: one compare-exchange checks and takes.
 /// - A waiter's place is settled in the segment: priority first (with a lottery, so that nothing starves), then order
 ///   of arrival; a process with many waiters takes turns with the others. For 500 us after its turn came a waiter may
-///   be overtaken by newcomers that never wait.
+///   be overtaken by newcomers that never wait; for 500 us more by threads that take slots for less than 2 us.
 /// - Slots of a dead process come back by themselves: while somebody waits within about 100 ms.
 ///
 /// # Cancel safety
