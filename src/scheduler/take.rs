@@ -53,8 +53,8 @@ impl Scheduler {
             attachment.state.peek() != 0
         })
         .is_ok();
-        if taken && record.word.peek() >> 34 & 0x3f == 0x3f {
-            attachment.now_and_then();
+        if taken {
+            attachment.now_and_then(record.word.peek());
         }
         taken
     }

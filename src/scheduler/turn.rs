@@ -161,9 +161,8 @@ impl Attachment {
         }
         match taken {
             Ok(()) => {
-                if self.own().word.peek() >> 34 & (BRISK - 1) == BRISK - 1 {
-                    self.now_and_then();
-                }
+                let word = self.own().word.peek();
+                self.now_and_then(word);
                 Ok(true)
             }
             Err(Refused::Full) => Ok(false),
@@ -242,11 +241,14 @@ impl Attachment {
     /// For who waits, or is about to: recalls spare slots, but for those that are lent, which the first in line recalls in
     /// time.
     pub(crate) fn recall_if_due(self: &Arc<Self>) -> Option<u32> {
-        let now = clock::now();
-        match self.views.scheduler().lent_until(now) {
-            Some(due) if now < due => None,
-            _ => self.recall_spares(),
+        if spare::phase(self.hot().spares.get()) == spare::LENT {
+            let now = clock::now();
+            let due = self.views.scheduler().lent_until(now);
+            if due.is_some_and(|due| now < due) {
+                return None;
+            }
         }
+        self.recall_spares()
     }
 
     /// Has all spare slots given back, so that RUNNING says what is held: before a caller is refused, and after it has
@@ -308,15 +310,23 @@ impl Attachment {
         }
     }
 
-    /// At every 64th acquire of a thread: are spare slots worth while? At every thousandth: does the file still have its
-    /// name?
+    /// After an acquire, with the word of the record: at every 64th of a thread, are spare slots worth while though somebody
+    /// waits? At every thousandth: are they anyway, and does the file still have its name?
+    #[inline(always)]
+    pub(crate) fn now_and_then(self: &Arc<Self>, word: u64) {
+        // Each acquire and each release takes two steps.
+        if word >> 34 & (BRISK - 1) == BRISK - 1 {
+            self.after_many(word >> 34 & 0x3ff == 0x3ff);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    pub(crate) fn now_and_then(self: &Arc<Self>) {
+    fn after_many(self: &Arc<Self>, thousand: bool) {
         if self.hot().summary.get() != 0 {
             self.lend_spares();
         }
-        if self.own().word.peek() >> 34 & 0x3ff == 0x3ff {
+        if thousand {
             self.notice_gone();
             self.allow_spares();
         }
