@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A sleep is brief below this.
 const BRIEF_NS: u64 = 20_000;
-/// After so many brief sleeps in turn a task sleeps at once.
+/// After so many brief sleeps in turn the next one sleeps at once.
 const BRIEF: u32 = 4;
 /// But for each of so many, which tries again.
 const RETRY: u32 = 32;
@@ -135,7 +135,7 @@ impl Queue {
         waiter.post.gate == Gate::Scheduler && posts & waiter.post.bit() != 0 && until <= needed
     }
 
-    /// Whether a task that stands first is to wait awake before it sleeps. Where the sleeps are brief it is not: they take
+    /// Whether who stands first is to wait awake before it sleeps. Where the sleeps are brief it is not: they take
     /// hardly more than that, most likely since whoever it waits for needs the same processor.
     pub fn is_awake_worth_it(&mut self) -> bool {
         if self.brief < BRIEF {
@@ -149,7 +149,7 @@ impl Queue {
         true
     }
 
-    /// A task slept for so long until it had its turn.
+    /// One that stood first slept for so long until it had its turn.
     pub fn note_sleep(&mut self, ns: u64) {
         match ns < BRIEF_NS {
             true if self.brief < BRIEF => self.brief += 1,

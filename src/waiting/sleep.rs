@@ -125,6 +125,8 @@ impl Attachment {
         let mut watches = 0u32;
         // Kept over rings that came to nothing: on a busy segment they come more often than watches.
         let mut timer = u64::MAX;
+        // Since when it sleeps; 0: it has not slept as the first.
+        let mut asleep = 0;
         loop {
             let heard = self.member().bell.get();
             let mut queue = self.queue.lock();
@@ -138,6 +140,7 @@ impl Attachment {
             }
             let sits = queue.is_first(waiter);
             let mut stand = None;
+            let mut lingers_now = false;
             if sits {
                 if let Some(failure) = self.wait_failure(waiter) {
                     drop(queue);
@@ -145,12 +148,21 @@ impl Attachment {
                 }
                 match self.attempt(&mut queue, waiter) {
                     Attempt::Got(nudges) => {
+                        if lingers(post, 0) {
+                            match asleep {
+                                0 => queue.brief = 0,
+                                since => queue.note_sleep(clock::now().saturating_sub(since)),
+                            }
+                        }
                         drop(queue);
                         nudges.into_iter().for_each(Nudge::deliver);
                         self.settled(post.gate);
                         return Ok(());
                     }
-                    Attempt::Later(later) => stand = Some(later),
+                    Attempt::Later(later) => {
+                        lingers_now = lingers(post, later.rank) && queue.is_awake_worth_it();
+                        stand = Some(later);
+                    }
                 }
             }
             drop(queue);
@@ -172,7 +184,10 @@ impl Attachment {
             let until = deadline.map_or(timer, |deadline| deadline.min(timer));
             let until = until.min(due);
             let until = self.bars_at(waiter, now).map_or(until, |at| at.min(until));
-            if !lingers(post, rank) || !self.linger(heard, now + LINGER_NS) {
+            if !lingers_now || !self.linger(heard, now + LINGER_NS) {
+                if asleep == 0 {
+                    asleep = now;
+                }
                 self.sleep_at(post, heard, until);
             }
             let now = clock::now();
