@@ -128,8 +128,11 @@ Examples:
 )]
 pub struct List {
     /// Print one JSON document
-    #[arg(long)]
+    #[arg(long, conflicts_with = "names")]
     pub json: bool,
+    /// Print the names alone, one a line, of all files that may be segments; none is opened
+    #[arg(long)]
+    pub names: bool,
 }
 
 #[derive(Debug, Args)]
@@ -417,8 +420,14 @@ pub struct Rm {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  shmsched completions bash > ~/.local/share/bash-completion/completions/shmsched")]
+#[command(
+    after_help = "In bash, zsh and fish a SEGMENT completes with the names of the directory.
+
+Examples:
+  shmsched completions bash > ~/.local/share/bash-completion/completions/shmsched
+  shmsched completions zsh > ~/.local/share/zsh/site-functions/_shmsched     a directory of $fpath
+  shmsched completions fish > ~/.config/fish/completions/shmsched.fish"
+)]
 pub struct Completions {
     #[arg(value_name = "SHELL")]
     pub shell: Shell,

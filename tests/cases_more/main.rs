@@ -18,6 +18,7 @@ mod metrics;
 mod nesting;
 mod pipe;
 mod planted;
+mod shells;
 mod stage;
 mod strangers;
 mod terminal;
