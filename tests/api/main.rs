@@ -28,6 +28,8 @@ mod spares;
 mod stats;
 #[cfg(all(feature = "stream", feature = "tokio"))]
 mod streams;
+#[cfg(all(feature = "stream", feature = "tokio"))]
+mod streams_support;
 mod support;
 mod threads;
 mod trace;
