@@ -2,6 +2,7 @@
 
 mod admission;
 mod basics;
+mod callback_queues;
 mod callbacks;
 mod construction;
 mod errors;

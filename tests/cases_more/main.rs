@@ -4,6 +4,11 @@
 
 #![cfg(feature = "cli")]
 
+mod demo;
+mod gate_passing;
+mod gate_settings;
+mod help;
+mod metrics_server;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -18,6 +18,7 @@ mod review;
 mod spares;
 mod stopped;
 mod taps;
+mod token_order;
 mod token_roles;
 mod tokens;
 mod traced;
