@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 ///
 /// Made from a [`Duration`] (from now on) or an [`Instant`]. A duration too long for the clock is [`Deadline::Never`].
 ///
+/// A wait whose deadline has passed takes what can be had at once, and else ends with
+/// [`TimedOut`](crate::AcquireError::TimedOut).
+///
 /// ```
 /// use std::time::{Duration, Instant};
 /// use shmsched::Deadline;

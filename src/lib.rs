@@ -17,9 +17,13 @@
 //!
 //! # Features
 //!
-//! All on unless `default-features = false`, which leaves the library alone: `cli`, what only the command needs; `tokio`,
-//! `Limiter::async_reader` and `async_writer`; `stream`, `Limiter::stream`. Off unless asked for: `tracing`, documents of
-//! [`trace`] as events of that crate; `tower`, layers for its services.
+//! | feature | | what it adds |
+//! |---|---|---|
+//! | `cli` | default | what only the command needs; a program leaves it out by `default-features = false` |
+//! | `stream` | default | `Limiter::stream`, which paces a futures `Stream` |
+//! | `tokio` | default | `Limiter::async_reader` and `async_writer` |
+//! | `tracing` | | the documents of [`trace`] as events of that crate |
+//! | `tower` | | layers for its services |
 //!
 //! # Caveats
 //!
@@ -37,8 +41,14 @@
 //!
 //! A letter and a number in brackets, as in (C5), is the id of the rule that is kept there: docs/conformance.md has each
 //! rule, and the test that shows it. Units, ranges, errors, panics, cancel safety and memory ordering are said where they
-//! differ from these: a number of slots or tokens is 0 to 2147483647; times are of the monotonic clock; every future runs
-//! on any executor and may be dropped at any time; nothing here panics unless a caller's code does, or its heading says so.
+//! differ from these:
+//!
+//! - A number of slots or tokens is 0 to 2147483647. Times are of the monotonic clock.
+//! - Every future runs on any executor and may be dropped at any time. What is called `blocking_` or `wait_` blocks its
+//!   thread: keep it off the threads that an executor needs.
+//! - What failed has taken and changed nothing.
+//! - Nothing here panics unless a caller's code does, or its heading says so.
+//! - Giving a slot back happens before it is taken again, in any process. Tokens and starts order nothing but themselves.
 //!
 //! # Reading the source
 //!

@@ -15,9 +15,9 @@ pub struct SegmentInfo {
     pub path: PathBuf,
     /// Random identity of this life of it.
     pub id: [u8; 16],
-    /// Version of its format.
+    /// Version of its format: docs/segment-format.md.
     pub format: u32,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
     /// Whether its counters belong to this boot; if not, the next to attach discards them.
     pub boot_is_current: bool,
@@ -25,21 +25,21 @@ pub struct SegmentInfo {
     pub members_used: u32,
     /// Member slots.
     pub members_capacity: u32,
-    /// Records in use.
+    /// Records in use. A thread of a member counts what it holds in a record of its own.
     pub records_used: u32,
-    /// Records.
+    /// Records that there are; threads that find none share their member's.
     pub records_capacity: u32,
     /// Device of the file.
     pub device: u64,
     /// Inode of the file.
     pub inode: u64,
-    /// Mode bits of the file.
+    /// Permission bits of the file, within 0o7777.
     pub mode: u32,
     /// Removed by force.
     pub retired: bool,
     /// The file has lost its name, or another file has it.
     pub gone: bool,
-    /// Kind of file system.
+    /// Kind of file system, such as `tmpfs`; `unknown` if the system does not say.
     pub filesystem: String,
 }
 
@@ -151,7 +151,7 @@ pub struct SchedulerInfo {
     pub running_raw: i32,
     /// Members with somebody in line.
     pub waiters: u32,
-    /// How long the first in line has waited.
+    /// How long the first in line has waited; `None` if nobody waits.
     pub head_wait_ms: Option<u64>,
     /// Settings as given.
     pub configured: Concurrency,
@@ -192,7 +192,7 @@ pub struct LimiterInfo {
     pub tokens_raw: i32,
     /// Members with somebody in line.
     pub waiters: u32,
-    /// How long the first in line has waited.
+    /// How long the first in line has waited; `None` if nobody waits.
     pub head_wait_ms: Option<u64>,
     /// Waiting per priority, lowest first, those behind their process's place included.
     pub queued: [u64; 7],
@@ -223,7 +223,7 @@ pub struct PacerInfo {
     pub max_waiting: u32,
     /// How many do.
     pub waiting: u32,
-    /// How long the first in line has waited.
+    /// How long the first in line has waited; `None` if nobody waits.
     pub head_wait_ms: Option<u64>,
     /// Until the next start is allowed; zero is now.
     pub next_start_in: Duration,
@@ -277,9 +277,9 @@ pub enum PlaceState {
 pub struct WaitingInfo {
     /// At which gate.
     pub gate: Gate,
-    /// Of which priority.
+    /// Of which priority; `None` at the Pacer, which has none.
     pub priority: Option<Priority>,
-    /// Slots or tokens wanted.
+    /// Slots or tokens wanted; 1 at the Pacer.
     pub amount: u32,
     /// How long already.
     pub since_ms: u64,
@@ -292,7 +292,7 @@ pub struct WaitingInfo {
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// Its slot.
+    /// Its member slot.
     pub member: u32,
     /// Which attachment of that slot.
     pub generation: u32,
@@ -300,7 +300,7 @@ pub struct MemberInfo {
     pub pid: u32,
     /// Whether that namespace is this process's.
     pub same_namespace: bool,
-    /// What it runs.
+    /// What it runs: the first 64 bytes, as they are. Escape it before you show it.
     pub command: String,
     /// How it is.
     pub state: MemberState,

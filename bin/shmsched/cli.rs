@@ -1,5 +1,6 @@
 //! The command line as clap sees it: definitions and help, nothing done.
 
+mod reading;
 mod settings;
 
 use std::ffi::OsString;
@@ -7,14 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use shmsched::{Location, Priority, parse_priority};
 
+pub use self::reading::parse;
 use self::settings::{GateArgs, SettingsArgs};
-use crate::exit::{self, Code, Failure};
-use crate::output;
+use crate::exit::{self, Failure};
 use crate::units;
 
 /// Share a budget between the processes of one machine.
@@ -128,8 +128,11 @@ Examples:
 )]
 pub struct List {
     /// Print one JSON document
-    #[arg(long)]
+    #[arg(long, conflicts_with = "names")]
     pub json: bool,
+    /// Print the names alone, one a line, of all files that may be segments; none is opened
+    #[arg(long)]
+    pub names: bool,
 }
 
 #[derive(Debug, Args)]
@@ -417,8 +420,14 @@ pub struct Rm {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  shmsched completions bash > ~/.local/share/bash-completion/completions/shmsched")]
+#[command(
+    after_help = "In bash, zsh and fish a SEGMENT completes with the names of the directory.
+
+Examples:
+  shmsched completions bash > ~/.local/share/bash-completion/completions/shmsched
+  shmsched completions zsh > ~/.local/share/zsh/site-functions/_shmsched     a directory of $fpath
+  shmsched completions fish > ~/.config/fish/completions/shmsched.fish"
+)]
 pub struct Completions {
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
@@ -453,71 +462,6 @@ Environment:
     )
 }
 
-// `run` alone: a quarter of the definitions to set up, on the way of every command.
-#[derive(Debug, Parser)]
-#[command(
-    name = "run",
-    bin_name = "shmsched run",
-    about = "Run a command when the segment lets it: a slot, a start, tokens"
-)]
-struct RunOnly {
-    #[command(flatten)]
-    run: Run,
-}
-
-/// Reads the arguments. Help and version go to stdout, at once; a mistake becomes one line and code 64.
-pub fn parse() -> Result<Cli, Failure> {
-    let parsed = match std::env::args_os().nth(1) {
-        Some(verb) if verb == "run" => {
-            RunOnly::try_parse_from(std::env::args_os().skip(1)).map(|only| Cli {
-                verb: Verb::Run(only.run),
-            })
-        }
-        _ => Cli::try_parse(),
-    };
-    parsed.map_err(|error| match error.kind() {
-        // clap colours it only on a terminal and without NO_COLOR.
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            match output::written(error.print()) {
-                Ok(_) => Failure::done(),
-                Err(failure) => failure,
-            }
-        }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Failure::new(Code::Usage, "no command; see 'shmsched --help'")
-        }
-        kind => {
-            let verb = std::env::args_os()
-                .nth(1)
-                .and_then(|verb| verb.into_string().ok());
-            let verb = verb.filter(|verb| Cli::command().find_subcommand(verb).is_some());
-            Failure::new(
-                Code::Usage,
-                one_line(kind, &error.render().to_string(), verb.as_deref()),
-            )
-        }
-    })
-}
-
-/// clap's message without its usage block, in one line, and what to do.
-fn one_line(kind: ErrorKind, message: &str, verb: Option<&str>) -> String {
-    let message = message.strip_prefix("error: ").unwrap_or(message);
-    let end = ["\n\nUsage:", "\n\nFor more information"]
-        .iter()
-        .filter_map(|block| message.find(block))
-        .min();
-    let message = message[..end.unwrap_or(message.len())].replace("\n\n  tip:", ";");
-    let words: Vec<&str> = message.split_whitespace().collect();
-    let hint = match (verb, kind) {
-        (Some("run"), ErrorKind::UnknownArgument) if !message.contains(';') => {
-            "; write -- before the command"
-        }
-        _ => "",
-    };
-    let verb = verb.map_or(String::new(), |verb| format!("{verb} "));
-    format!("{}{hint}; see 'shmsched {verb}--help'", words.join(" "))
-}
-
 /// [`parse_priority`], with the names for who completes a command line.
 #[derive(Clone)]
 struct PriorityNames;
@@ -543,8 +487,9 @@ impl TypedValueParser for PriorityNames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
-    fn run(arguments: &[&str]) -> Result<Run, clap::Error> {
+    pub fn run(arguments: &[&str]) -> Result<Run, clap::Error> {
         let cli = Cli::try_parse_from(["shmsched", "run"].iter().chain(arguments))?;
         match cli.verb {
             Verb::Run(run) => Ok(run),
@@ -611,63 +556,6 @@ mod tests {
         assert_eq!(without.command, ["true"]);
         for wrong in [&["S"][..], &["S", "--"], &["S", "true"], &["--"], &[]] {
             assert!(run(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn run_is_the_same_alone() {
-        let whole = Cli::command();
-        let names = |command: &clap::Command| {
-            command
-                .get_arguments()
-                .map(|argument| argument.get_id().to_string())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            names(whole.find_subcommand("run").unwrap()),
-            names(&RunOnly::command())
-        );
-        assert_eq!(
-            RunOnly::command().get_after_help().unwrap().to_string(),
-            whole
-                .find_subcommand("run")
-                .unwrap()
-                .get_after_help()
-                .unwrap()
-                .to_string()
-        );
-        let about = |command: &clap::Command| command.get_about().unwrap().to_string();
-        assert_eq!(
-            about(&RunOnly::command()),
-            about(whole.find_subcommand("run").unwrap())
-        );
-        let alone = RunOnly::try_parse_from(["run", "S", "-p", "-3", "--", "-x"])
-            .unwrap()
-            .run;
-        assert_eq!(
-            (alone.priority, alone.command),
-            (Priority::Lowest, vec!["-x".into()])
-        );
-    }
-
-    #[test]
-    fn mistakes_are_one_line() {
-        for wrong in [
-            &["S", "--timeout", "5", "--", "x"][..],
-            &["S", "--no-wait", "--timeout", "1s", "--", "x"],
-            &["S", "--tokens", "-1", "--", "x"],
-            &["S", "--tokens", "2147483648", "--", "x"],
-            &["S", "--rate", "0", "--", "x"],
-            &["S", "--interval", "-1ms", "--", "x"],
-            &["S", "x"],
-            &["--frob"],
-        ] {
-            let error = run(wrong).unwrap_err();
-            let message = one_line(error.kind(), &error.render().to_string(), Some("run"));
-            assert!(
-                !message.contains('\n') && !message.starts_with("error"),
-                "{message}"
-            );
         }
     }
 }

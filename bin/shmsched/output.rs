@@ -27,8 +27,13 @@ pub enum Reader {
 
 /// Writes to stdout, at once.
 pub fn print(text: &str) -> Result<Reader, Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// As [`print`], of what need not be UTF-8.
+pub fn print_bytes(bytes: &[u8]) -> Result<Reader, Failure> {
     let mut out = io::stdout().lock();
-    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    written(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
 /// What the outcome of a write to stdout means.

@@ -121,7 +121,7 @@ impl Limiter {
         std::future::poll_fn(poll).await;
     }
 
-    /// [`Limiter::drain`] on this thread.
+    /// [`Limiter::drain`] on this thread. Do not call it within a callback, which would wait for itself.
     pub fn blocking_drain(&self) {
         while !self.is_drained_or(|| Nudge::Thread(thread::current())) {
             thread::park();

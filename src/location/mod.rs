@@ -46,9 +46,9 @@ const LONGEST_NAME: usize = 200;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
-    /// A file, mapped with memmap2.
+    /// A file, mapped with the crate `memmap2`.
     File(PathBuf),
-    /// A POSIX shared memory object, without the leading slash; mapped with shared_memory.
+    /// A POSIX shared memory object, without the leading slash; mapped with the crate `shared_memory`.
     Shm(String),
 }
 

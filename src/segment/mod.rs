@@ -118,7 +118,8 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// [`CreateError::Exists`] and what keeps a file from being made; nothing is left behind then.
+    /// [`CreateError::Exists`], [`CreateError::Invalid`] for a number out of its range, and what keeps a file from being
+    /// made. Nothing is left behind then.
     pub fn make(location: &Location, settings: &Settings) -> Result<(), CreateError> {
         create::create(location, settings)
     }
@@ -243,7 +244,7 @@ impl Segment {
         }
     }
 
-    /// Random identity of this life of the segment.
+    /// Random identity of this life of the segment: one that was removed and made again has another.
     pub fn id(&self) -> [u8; 16] {
         self.attachment().checked.id
     }

@@ -57,14 +57,16 @@ impl OpenOptions {
         self
     }
 
-    /// With every member slot taken by a living one, waits for a free slot until then.
+    /// With every member slot taken by a living one, blocks until one is free; from then on it is
+    /// [`OpenError::TableFull`], as it is at once if this is not said.
     #[must_use]
     pub fn wait_for_room(mut self, until: impl Into<Deadline>) -> OpenOptions {
         self.wait_for_room = Some(until.into());
         self
     }
 
-    /// Opens a segment that belongs to another user in a directory anybody can write to (such as /tmp).
+    /// Opens a segment that belongs to another user in a directory anybody can write to (such as /tmp). Otherwise that is
+    /// [`OpenError::Foreign`]: its owner can cut the file short, or change every counter, at any time.
     #[must_use]
     pub fn trust_foreign(mut self, trust: bool) -> OpenOptions {
         self.trust_foreign = trust;
@@ -72,7 +74,8 @@ impl OpenOptions {
     }
 
     /// Installs a process-wide SIGBUS handler, so that somebody cutting the file short makes
-    /// [`AcquireError::Lost`](crate::AcquireError::Lost) instead of killing the process.
+    /// [`AcquireError::Lost`](crate::AcquireError::Lost) instead of killing the process. It passes on faults that are not
+    /// its own, and guards 64 mappings at most. A handler that the program installs later takes its place.
     #[must_use]
     pub fn survive_truncation(mut self, survive: bool) -> OpenOptions {
         self.survive_truncation = survive;

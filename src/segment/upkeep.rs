@@ -10,17 +10,18 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 impl Segment {
-    /// Looks for the dead now and gives their slots back. Waiters and refusals do so by themselves.
+    /// Looks for the dead now, among all members, and gives their slots back. Waiters and refusals do so by themselves.
+    /// Finds nothing in a forked child.
     pub fn look(&self) -> Looked {
         self.attachment().look(Scope::Everybody)
     }
 
     /// Blocks this thread until no slot is held and nobody waits at any gate, looking for the dead meanwhile. Reads 20 times
-    /// a second: there is no place in the line for this.
+    /// a second: there is no place in the line for this. It holds nothing back: others may come the moment after.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimedOut`], or the segment is no use any more.
+    /// [`AcquireError::TimedOut`]; or the segment is retired, gone or damaged, or the handle is of before a fork.
     pub fn wait_idle(&self, until: impl Into<Deadline>) -> Result<(), AcquireError> {
         let until = until.into();
         let attachment = self.attachment();

@@ -17,13 +17,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Changes {
-    /// The overall limit; `Some(None)` makes it unlimited.
+    /// The overall limit, 0..=2147483647; `Some(None)` makes it unlimited.
     pub concurrency: Option<Option<u32>>,
-    /// The targets that change, lowest first.
+    /// The targets that change, 0..=2147483647, lowest first.
     pub targets: [Option<u32>; 7],
-    /// The tokens per second.
+    /// The tokens per second, 1..=2147483647.
     pub rate: Option<u32>,
-    /// The interval between starts.
+    /// The interval between starts, from a nanosecond to
+    /// [`Settings::LONGEST_INTERVAL`](crate::Settings::LONGEST_INTERVAL).
     pub interval: Option<Duration>,
 }
 

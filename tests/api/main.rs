@@ -2,6 +2,7 @@
 
 mod admission;
 mod basics;
+mod callback_queues;
 mod callbacks;
 mod construction;
 mod errors;
@@ -28,6 +29,8 @@ mod spares;
 mod stats;
 #[cfg(all(feature = "stream", feature = "tokio"))]
 mod streams;
+#[cfg(all(feature = "stream", feature = "tokio"))]
+mod streams_support;
 mod support;
 mod threads;
 mod trace;

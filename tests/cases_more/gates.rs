@@ -1,16 +1,16 @@
-//! Rates, intervals and tokens: settings, what run does at each gate, what ends its wait, what is to be seen.
+//! Rates, intervals and tokens: absurd ones, what ends a wait for them, what is to be seen of them.
 
-use crate::stage::{Crowd, Ended, HOLD, Job, PROGRAM, Stage, ended, shmsched};
+use crate::stage::{Ended, HOLD, Job, PROGRAM, Stage, ended, shmsched};
 use crate::support::{LONG, Scene, figure, until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// More than any balance can owe beside [`in_debt`]: who waits for so many is not let in by the one-second guard.
-const MANY: &str = "1000000";
+pub const MANY: &str = "1000000";
 
 /// A segment of a token a second that owes almost as many as can be owed.
-fn in_debt(more: &[&str]) -> Stage {
+pub fn in_debt(more: &[&str]) -> Stage {
     let stage = Stage::new(&[&["--rate", "1"], more].concat());
     // More than the bucket holds is let in while the bucket is full, as it is at first.
     stage
@@ -20,14 +20,14 @@ fn in_debt(more: &[&str]) -> Stage {
 }
 
 /// A segment whose next start is an hour away.
-fn paced(more: &[&str]) -> Stage {
+pub fn paced(more: &[&str]) -> Stage {
     let stage = Stage::new(&[&["--interval", "1h"], more].concat());
     stage.call("run", &["--", "true"]).is(0);
     stage
 }
 
 /// How many wait at a gate.
-fn queued(stage: &Stage, gate: &str) -> u64 {
+pub fn queued(stage: &Stage, gate: &str) -> u64 {
     let seen = &stage.inspect()[gate];
     match gate {
         "pacer" => seen["waiting"].as_u64().expect("a number"),
@@ -42,24 +42,24 @@ fn queued(stage: &Stage, gate: &str) -> u64 {
 }
 
 #[track_caller]
-fn in_line(stage: &Stage, gate: &str, count: u64) {
+pub fn in_line(stage: &Stage, gate: &str, count: u64) {
     until(LONG, "in line", || queued(stage, gate) == count);
 }
 
 /// `run` with options, and `true` as the command.
-fn run(stage: &Stage, options: &[&str]) -> Ended {
+pub fn run(stage: &Stage, options: &[&str]) -> Ended {
     stage.call("run", &[options, &["--", "true"]].concat())
 }
 
 #[track_caller]
-fn says(ended: &Ended, code: i32, words: &str) {
+pub fn says(ended: &Ended, code: i32, words: &str) {
     let line = ended.is(code).one_line();
     assert!(line.contains(words), "no {words:?} in {line}");
 }
 
 /// The waits that were ever begun are all accounted for.
 #[track_caller]
-fn adds_up(gate: &Value, queued: u64) {
+pub fn adds_up(gate: &Value, queued: u64) {
     let number = |key: &str| gate[key].as_u64().expect("a number");
     let ended = number("completed") + number("cancelled") + number("lost");
     assert_eq!(number("deferred"), ended + queued, "{gate}");
@@ -81,7 +81,9 @@ const RATES: [&str; 14] = [
     "2GiB/s",
     "1,5MB/s",
 ];
+
 const INTERVALS: [&str; 9] = ["0", "0ms", "0.000s", "-1ms", "nan", "inf", "5", "0,5s", ""];
+
 const WAITING: [&str; 6] = ["-1", "1.5", "nan", "65537", "2147483648", ""];
 
 #[test]
@@ -194,28 +196,6 @@ fn case_17_a_queue_for_nobody() {
         (&json!(1), &json!(0))
     );
     assert_eq!(pacer["rejected"], json!(3), "once each: {pacer}");
-}
-
-#[test]
-fn a_token_where_there_is_nothing_else() {
-    let consumed = |stage: &Stage| stage.inspect()["limiter"]["consumed"].as_u64();
-    let alone = Stage::new(&["--rate", "1000"]);
-    run(&alone, &[]).is(0);
-    run(&alone, &["--tokens", "0"]).is(0);
-    assert_eq!(consumed(&alone), Some(1));
-    run(&alone, &["--tokens", "41"]).is(0);
-    assert_eq!(consumed(&alone), Some(42));
-    for others in [
-        &["--concurrency", "2"][..],
-        &["--interval", "1ms"],
-        &["--concurrency", "2", "--interval", "1ms"],
-    ] {
-        let stage = Stage::new(&[&["--rate", "1000"], others].concat());
-        run(&stage, &[]).is(0);
-        assert_eq!(consumed(&stage), Some(0), "{others:?}");
-        run(&stage, &["--tokens", "7"]).is(0);
-        assert_eq!(consumed(&stage), Some(7), "{others:?}");
-    }
 }
 
 #[test]
@@ -357,61 +337,6 @@ fn case_51_it_says_what_it_waits_for() {
     quiet.kill();
 }
 
-/// One deadline over all gates, and what was taken on the way is given back.
-#[test]
-fn a_timeout_is_for_all_gates_together() {
-    let stage = Stage::new(&["--concurrency", "1", "--interval", "1h"]);
-    let mut holder = stage.hold();
-    let mut waiter = stage.job("run", &["--timeout", "2s", "--", "true"]);
-    in_line(&stage, "scheduler", 1);
-    std::thread::sleep(Duration::from_millis(300));
-    holder.let_go();
-    holder.wait(LONG).is(0);
-    in_line(&stage, "pacer", 1);
-    assert_eq!(
-        stage.inspect()["scheduler"]["running"],
-        1,
-        "it has its slot"
-    );
-    let ended = waiter.wait(LONG);
-    says(&ended, 124, "start");
-    figure!("2 s took {:?}", ended.took);
-    assert!(ended.took >= Duration::from_secs(2), "{:?}", ended.took);
-    assert!(
-        ended.took < Duration::from_millis(3_500),
-        "{:?}",
-        ended.took
-    );
-    let seen = stage.inspect();
-    assert_eq!(seen["scheduler"]["running"], 0);
-    assert_eq!(seen["pacer"]["started"], 1);
-}
-
-#[test]
-fn what_was_taken_before_a_refusal_is_given_up() {
-    let stage = in_debt(&["--concurrency", "2", "--interval", "1ms"]);
-    let before = stage.inspect();
-    says(
-        &run(&stage, &["--no-wait", "--slots", "2", "--tokens", MANY]),
-        75,
-        "tokens",
-    );
-    let after = stage.inspect();
-    assert_eq!(after["scheduler"]["running"], 0, "the slots came back");
-    let number = |seen: &Value, gate: &str, key: &str| seen[gate][key].as_u64().expect("a number");
-    let more = |gate: &str, key: &str| number(&after, gate, key) - number(&before, gate, key);
-    assert_eq!(more("scheduler", "admitted"), 2);
-    assert_eq!(more("pacer", "started"), 1, "the start is spent");
-    assert_eq!(more("limiter", "consumed"), 0);
-    // Ended by a signal at the last gate, it gives them back as well.
-    let mut waiter = stage.job("run", &["--slots", "2", "--tokens", MANY, "--", "true"]);
-    in_line(&stage, "limiter", 1);
-    assert_eq!(stage.inspect()["scheduler"]["running"], 2);
-    waiter.signal(Signal::INT);
-    waiter.wait(LONG).is(130);
-    assert_eq!(stage.inspect()["scheduler"]["running"], 0);
-}
-
 #[test]
 fn case_55_the_queue_is_full_of_the_living_only() {
     let stage = paced(&["--max-waiting", "2"]);
@@ -437,175 +362,6 @@ fn case_55_the_queue_is_full_of_the_living_only() {
 }
 
 #[test]
-fn starts_are_apart() {
-    let stage = Stage::new(&["--interval", "100ms"]);
-    let begun = Instant::now();
-    let mut crowd = Crowd::start(6, || stage.command("run", &["--", "true"]));
-    let codes = crowd.codes(LONG);
-    let took = begun.elapsed();
-    figure!("6 starts of 100 ms took {took:?}");
-    assert!(codes.iter().all(|code| *code == 0), "{codes:?}");
-    assert!(took >= Duration::from_millis(500), "{took:?}");
-    let pacer = &stage.inspect()["pacer"];
-    assert_eq!(pacer["started"], 6);
-    adds_up(pacer, 0);
-}
-
-#[test]
-fn tokens_come_at_their_rate() {
-    let stage = Stage::new(&["--rate", "10"]);
-    let begun = Instant::now();
-    // Ten are there, twenty come in two seconds; nobody waits so long that the one-second guard lets him in.
-    for _ in 0..6 {
-        run(&stage, &["--tokens", "5"]).is(0);
-    }
-    let took = begun.elapsed();
-    figure!("30 tokens, 10 of them at once, at 10 a second took {took:?}");
-    let seen = &stage.inspect()["limiter"];
-    assert_eq!(
-        (&seen["consumed"], &seen["forced"]),
-        (&json!(30), &json!(0))
-    );
-    assert!(took >= Duration::from_millis(1_800), "{took:?}");
-    adds_up(seen, 0);
-}
-
-#[test]
-fn set_changes_and_adds_gates() {
-    let stage = Stage::new(&["--concurrency", "1"]);
-    says(
-        &run(&stage, &["--tokens", "5"]),
-        64,
-        "'shmsched set --rate'",
-    );
-    stage.call("set", &["--rate", "1000"]).is(0);
-    run(&stage, &["--tokens", "5"]).is(0);
-    stage
-        .call("set", &["--rate", "2kB/s", "--interval", "0.5ms"])
-        .is(0);
-    let seen = stage.inspect();
-    assert_eq!(seen["limiter"]["tokens_per_second"], 2_000);
-    assert_eq!(seen["pacer"]["interval_ms"], 0.5);
-    assert_eq!(seen["scheduler"]["concurrency"], 1);
-    run(&stage, &[]).is(0);
-    assert_eq!(stage.inspect()["pacer"]["started"], 1);
-
-    // Who waits hears of it.
-    stage.call("set", &["--interval", "1h"]).is(0);
-    run(&stage, &[]).is(0);
-    let mut waiter = stage.job("run", &["--", "true"]);
-    in_line(&stage, "pacer", 1);
-    stage.call("set", &["--interval", "10ms"]).is(0);
-    waiter.wait(LONG).is(0);
-
-    let missing = stage.scene.path("missing").to_string_lossy().into_owned();
-    for change in [["--rate", "5"], ["--interval", "1s"]] {
-        let words = [&["set", &missing], &change[..]].concat();
-        says(&ended(&mut shmsched(&words)), 66, "no such segment");
-        assert!(!stage.scene.path("missing").exists());
-    }
-}
-
-#[test]
-fn targets_need_slots() {
-    let stage = Stage::new(&["--rate", "1000"]);
-    says(
-        &stage.call("set", &["--target", "low=1"]),
-        64,
-        "the segment has no scheduler",
-    );
-    says(
-        &stage.call("set", &["--target", "low=1", "--rate", "7"]),
-        64,
-        "the segment has no scheduler",
-    );
-    let seen = stage.inspect();
-    assert_eq!(
-        (&seen["scheduler"], &seen["limiter"]["tokens_per_second"]),
-        (&Value::Null, &json!(1_000))
-    );
-    stage
-        .call("set", &["--target", "low=1", "--concurrency", "2"])
-        .is(0);
-    assert_eq!(stage.inspect()["scheduler"]["targets"]["low"], 1);
-    run(&stage, &["--slots", "2", "--tokens", "5"]).is(0);
-    stage.call("set", &["--target", "low=2"]).is(0);
-    assert_eq!(stage.inspect()["scheduler"]["targets"]["low"], 2);
-}
-
-#[test]
-fn other_settings_than_the_segment_has_are_a_warning() {
-    let stage = Stage::new(&["--rate", "10", "--interval", "1s"]);
-    let name = stage.segment().to_string_lossy().into_owned();
-    let again = |settings: &[&str]| stage.call("create", &[settings, &["--if-missing"]].concat());
-    let same = again(&["--rate", "10/s", "--interval", "1000ms"]);
-    assert_eq!(same.is(0).err, "");
-    for (settings, word) in [
-        (&["--rate", "20"][..], "rate"),
-        (&["--interval", "2s"], "interval"),
-        (&["--concurrency", "3"], "concurrency"),
-        (&["--interval", "1s", "--max-waiting", "3"], "waiting"),
-    ] {
-        let warned = again(settings);
-        let line = warned.is(0).one_line();
-        assert!(
-            line.contains("warning") && line.contains(&name) && line.contains(word),
-            "{line}"
-        );
-    }
-    let ran = stage.call("run", &["--rate", "20", "--", "echo", "in"]);
-    assert_eq!(ran.is(0).text(), "in\n");
-    assert!(
-        ran.err.contains("warning") && ran.err.lines().count() == 1,
-        "{}",
-        ran.err
-    );
-    let seen = stage.inspect();
-    assert_eq!(seen["limiter"]["tokens_per_second"], 10, "left as it is");
-    assert_eq!(
-        (&seen["pacer"]["interval_ms"], &seen["scheduler"]),
-        (&json!(1_000), &Value::Null)
-    );
-    // run makes it, too.
-    let new = stage.scene.path("new").to_string_lossy().into_owned();
-    let words = [
-        "run",
-        &new,
-        "--rate",
-        "5",
-        "--interval",
-        "1ms",
-        "--",
-        "true",
-    ];
-    assert_eq!(ended(&mut shmsched(&words)).is(0).err, "");
-    assert!(stage.scene.path("new").exists());
-}
-
-/// A start and tokens are spent: nobody keeps anything while the command runs.
-#[test]
-fn nothing_is_held_but_slots() {
-    let stage = Stage::new(&["--rate", "1000", "--interval", "1ms", "--members", "1"]);
-    let mut jobs = [stage.hold(), stage.hold()];
-    let seen = stage.inspect();
-    assert_eq!(
-        seen["segment"]["members"]["used"], 0,
-        "no member slot either"
-    );
-    // So there is nothing to be nested in, and nothing to wait for.
-    let name = stage.segment().to_string_lossy().into_owned();
-    stage
-        .call("run", &["--", PROGRAM, "run", &name, "--", "true"])
-        .is(0);
-    stage.call("wait", &["--timeout", "5s"]).is(0);
-    stage.call::<&str>("rm", &[]).is(0);
-    for job in &mut jobs {
-        job.let_go();
-        job.wait(LONG).is(0);
-    }
-}
-
-#[test]
 fn case_43_a_slot_is_what_one_is_nested_in() {
     let stage = Stage::new(&["--concurrency", "1", "--interval", "1ms", "--rate", "1000"]);
     let name = stage.segment().to_string_lossy().into_owned();
@@ -621,28 +377,6 @@ fn case_43_a_slot_is_what_one_is_nested_in() {
         "one under it is no start"
     );
     stage.quiet(1);
-}
-
-#[test]
-fn wait_waits_for_those_who_wait() {
-    let (owes, early) = (in_debt(&[]), paced(&[]));
-    let waits: [(&Stage, &[&str], &str); 2] = [
-        (&owes, &["--tokens", MANY], "limiter"),
-        (&early, &[], "pacer"),
-    ];
-    for (stage, options, gate) in waits {
-        stage.call("wait", &["--timeout", "5s"]).is(0);
-        let mut waiter = stage.job("run", &[options, &["--", "true"]].concat());
-        in_line(stage, gate, 1);
-        says(&stage.call("wait", &["--timeout", "100ms"]), 124, "in use");
-        says(&stage.call::<&str>("rm", &[]), 75, "in use by 1 process");
-        waiter.signal(Signal::TERM);
-        waiter.wait(LONG).is(143);
-        stage.call("wait", &["--timeout", "5s"]).is(0);
-        // Debt is no fault.
-        let doctor = stage.call::<&str>("doctor", &[]);
-        assert!(doctor.is(0).text().contains("healthy"), "{}", doctor.text());
-    }
 }
 
 /// Key by key, in order: the promise to scripts.

@@ -4,6 +4,11 @@
 
 #![cfg(feature = "cli")]
 
+mod demo;
+mod gate_passing;
+mod gate_settings;
+mod help;
+mod metrics_server;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -18,6 +23,7 @@ mod metrics;
 mod nesting;
 mod pipe;
 mod planted;
+mod shells;
 mod stage;
 mod strangers;
 mod terminal;

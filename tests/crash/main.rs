@@ -7,6 +7,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod gate_bench;
+mod gate_operations;
 mod gates;
 mod operations;
 mod pairs;
@@ -18,7 +20,7 @@ mod sweep;
 fn child() {
     support::enter(&[
         ("operate", operations::operate),
-        ("gates", gates::operate),
+        ("gates", gate_operations::operate),
         ("hold", operations::hold),
         ("keep", operations::keep),
         ("orphan", operations::orphan),

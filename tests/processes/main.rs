@@ -17,6 +17,9 @@ mod reboot;
 mod review;
 mod spares;
 mod stopped;
+mod taps;
+mod token_order;
+mod token_roles;
 mod tokens;
 mod traced;
 mod wakes;
@@ -42,9 +45,9 @@ fn child() {
         ("caller", pacer::caller),
         ("pacing", pacer::pacing),
         ("hasty", pacer::hasty),
-        ("tap", tokens::play),
-        ("drip", tokens::drip),
-        ("fork_tokens", tokens::fork_tokens),
+        ("tap", token_roles::play),
+        ("drip", token_roles::drip),
+        ("fork_tokens", token_roles::fork_tokens),
         ("wreck", reboot::wreck),
         ("reborn", reboot::reborn),
         ("keeps", spares::keeps),

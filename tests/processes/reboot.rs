@@ -2,7 +2,7 @@
 
 use crate::namespaces::unshare;
 use crate::support::{Args, Child, LONG, Scene, figure, hear, now, say, skipped, until};
-use crate::tokens::{Bucket, MS, Tap};
+use crate::taps::{Bucket, MS, Tap};
 use shmsched::{
     AcquireError, Location, Observer, Priority, Segment, Settings, Snapshot, StartError,
     TryStartError,

@@ -10,6 +10,9 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::output::{self, json, style, table};
 
 pub fn list(arguments: &List) -> Outcome {
+    if arguments.names {
+        return names();
+    }
     let directory = Location::directory();
     let segments = locations()?.iter().filter_map(look).collect::<Vec<_>>();
     let text = match arguments.json {
@@ -24,6 +27,22 @@ pub fn list(arguments: &List) -> Outcome {
         false => table::list(&segments, style::of_stdout()),
     };
     output::print(&text)?;
+    Ok(0)
+}
+
+/// The names as a command line takes them, unchanged, since a shell asks for them. Not those of files that no segment
+/// can have, so none with a line break.
+fn names() -> Outcome {
+    let mut lines = Vec::new();
+    for location in locations()? {
+        let path = location.path();
+        let name = path.file_name().unwrap_or_default();
+        if Location::resolve(Some(name)).is_ok_and(|named| named == location) {
+            lines.extend_from_slice(name.as_encoded_bytes());
+            lines.push(b'\n');
+        }
+    }
+    output::print_bytes(&lines)?;
     Ok(0)
 }
 
