@@ -14,7 +14,7 @@ use crate::segment::attachment::{Attachment, state};
 use crate::segment::{Scope, concerned};
 use crate::sys::pidfd::{self, Process, Waker};
 use crate::sys::process::{self, Identity};
-use crate::sys::{clock, threads};
+use crate::sys::{clock, fork, threads};
 use known::{Known, Whom};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use std::thread;
 pub(super) const READY_NS: u64 = 20_000_000;
 /// How long it stays after it was last asked for: longer than the timer of who asks.
 const STAYS_NS: u64 = 1_000_000_000;
+/// 2^64 divided by the golden ratio.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Of how many processes it waits for the end.
 const MOST: usize = 64;
 
@@ -36,8 +38,12 @@ pub(crate) struct Lookout {
     processes: Vec<(Whom, Process)>,
     /// When it was last asked for.
     asked: u64,
-    /// Who holds is to be read anew.
+    /// Whose end the thread read that it is to wait for, as [`Attachment::concerned_now`] says it.
+    whose: u64,
+    /// That is to be read anew: they are others by now.
     stale: bool,
+    /// Somebody's descriptor was not to be had, or is no more.
+    lacking: bool,
     /// Nobody may start it any more.
     over: bool,
 }
@@ -78,7 +84,9 @@ impl Lookout {
             self.end();
             return None;
         }
-        Some(std::mem::take(&mut self.stale))
+        let stale = std::mem::take(&mut self.stale);
+        self.lacking &= !stale;
+        Some(stale)
     }
 
     /// What the thread sleeps for: the waker first. And until when.
@@ -97,11 +105,17 @@ impl Attachment {
         if self.is_over_for_lookout() || self.views.members().len() < 2 {
             return;
         }
+        let whose = self.concerned_now(|_| {});
         let mut lookout = self.lookout.lock();
         if lookout.over {
             return;
         }
         lookout.asked = clock::now();
+        let same = lookout.whose == whose && !lookout.lacking;
+        // At most timers nothing has changed, and the thread sleeps on.
+        if lookout.waker.is_some() && same {
+            return;
+        }
         lookout.stale = true;
         if let Some(waker) = &lookout.waker {
             return waker.wake();
@@ -115,6 +129,21 @@ impl Attachment {
         if started.is_ok() {
             lookout.waker = Some(waker);
         }
+    }
+
+    /// Calls `each` with everybody whom a watcher asks about at its timer: who holds slots, and who stands before it and
+    /// holds them next. The number is another one, as good as ever, if they are others.
+    fn concerned_now(&self, mut each: impl FnMut(Whom)) -> u64 {
+        let mut sum = 0u64;
+        concerned(&self.views, Scope::Front, |member| {
+            if let Some(whom) = self.whom(member) {
+                each(whom);
+                let one = u64::from(whom.generation) << 32 | u64::from(member);
+                let mixed = (one ^ one >> 29).wrapping_add(1).wrapping_mul(MIX);
+                sum = sum.wrapping_add((mixed ^ mixed >> 32).wrapping_mul(MIX));
+            }
+        });
+        sum
     }
 
     fn is_over_for_lookout(&self) -> bool {
@@ -144,21 +173,21 @@ impl Attachment {
         }
     }
 
-    /// Finds out whose end is to be waited for: everybody whom a watcher asks about at its timer, those who stand before
-    /// it included, as they hold slots next. Others are kept while there is room: they often hold again.
+    /// Finds out whose end is to be waited for. Others are kept while there is room: they often hold again.
     fn read_anew(&self, known: &mut Known) {
         let mut wanted: Vec<Whom> = Vec::new();
-        concerned(&self.views, Scope::Front, |member| {
-            if member != self.me && wanted.len() < MOST {
-                let whom = self.whom(member);
-                wanted.extend(whom.filter(|whom| !wanted.contains(whom)));
+        let whose = self.concerned_now(|whom| {
+            let new = whom.member != self.me && !wanted.contains(&whom);
+            if new && wanted.len() < MOST {
+                wanted.push(whom);
             }
         });
         known.keep(&wanted, MOST, |whom| self.is_live(whom));
-        self.lookout
-            .lock()
-            .processes
-            .retain(|(whom, _)| known.lives(*whom));
+        {
+            let mut lookout = self.lookout.lock();
+            lookout.whose = whose;
+            lookout.processes.retain(|(whom, _)| known.lives(*whom));
+        }
         for whom in wanted {
             if !known.has(whom) {
                 self.begin_with(known, whom);
@@ -201,7 +230,11 @@ impl Attachment {
             Process::open(theirs.pid).map(|process| lookout.processes.push((whom, process)))
         };
         // Asked with the descriptor in hand: if it is the one now, it was the one then.
-        let still = process::is_still(theirs.pid, theirs.start);
+        let still = {
+            // What it opens for a moment is no child's.
+            let _no_fork = fork::hold_off();
+            process::is_still(theirs.pid, theirs.start)
+        };
         match (opened, still) {
             (Ok(()), Some(true)) => known.begin(whom),
             // Another process has the pid, or nobody.
@@ -213,8 +246,8 @@ impl Attachment {
                 self.close(whom);
                 known.leave(whom);
             }
-            // No descriptor now: asked for again at the next reading.
-            (Err(_), _) => {}
+            // No descriptor now.
+            (Err(_), _) => self.lookout.lock().lacking = true,
         }
     }
 
@@ -237,8 +270,12 @@ impl Attachment {
             match process.is_ours() {
                 // Who left in good order needs no look.
                 true if self.is_live(whom) => known.ended(whom, now),
-                // Left, or closed behind our back: then it is opened anew.
-                _ => known.forget(whom),
+                true => known.forget(whom),
+                // Closed behind our back.
+                false => {
+                    known.forget(whom);
+                    lookout.lacking = true;
+                }
             }
         }
     }
