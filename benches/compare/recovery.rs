@@ -5,10 +5,12 @@ use crate::children::{Child, orders, say};
 use crate::peers::ByteLock;
 use crate::report::{Measured, Row};
 use crate::rounds::{at, percentiles, sorted};
-use serde_json::json;
+use serde_json::{Value, json};
 use shmsched::{Priority, Scheduler, Settings};
+use std::cell::OnceCell;
 use std::fs::File;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// The byte that member 0 holds as long as it lives; docs/segment-format.md.
@@ -64,7 +66,24 @@ fn once(
     })
 }
 
-fn measure(bench: &Bench) -> Result<Measured, String> {
+/// How long it took, in order of size, and how the percentiles say it.
+#[derive(Clone)]
+struct Took {
+    sorted: Vec<f64>,
+    percentiles: Value,
+}
+
+impl Took {
+    fn beside(&self, bound: f64) -> Measured {
+        let within = self.sorted.iter().filter(|took| **took <= AIM).count();
+        Measured::new(at(&self.sorted, 99.0), bound)
+            .with("latency_ns", json!({ "ours": self.percentiles }))
+            .with("rounds", json!(self.sorted.len()))
+            .with("within_10_ms", json!(within))
+    }
+}
+
+fn measure(bench: &Bench) -> Result<Took, String> {
     let path = bench.directory.join("killed");
     let scheduler = bench.segment("killed", &Settings::new().concurrency(1))?;
     let scheduler = scheduler.scheduler().map_err(failed)?;
@@ -80,19 +99,25 @@ fn measure(bench: &Bench) -> Result<Measured, String> {
         let pause = bench.size.pick(pause, pause, Duration::ZERO);
         took.push(once(path, &scheduler, &locks, pause)?.as_nanos() as f64);
     }
-    let latency = percentiles(took.clone());
-    let took = sorted(took);
-    let aimed = took.iter().filter(|took| **took <= AIM).count();
-    Ok(Measured::new(at(&took, 99.0), BOUND)
-        .with("latency_ns", json!({ "ours": latency }))
-        .with("rounds", json!(took.len()))
-        .with("within_10_ms", json!(aimed)))
+    Ok(Took {
+        percentiles: percentiles(took.clone()),
+        sorted: sorted(took),
+    })
 }
 
+/// One measurement beside two numbers: what is promised, and what is aimed at.
 pub fn rows(bench: &Bench) -> Vec<Row<'_>> {
-    vec![
-        Row::new("recovery of a dead holder's slot, p99", "bound of 150 ms", || measure(bench))
+    let took = Rc::new(OnceCell::new());
+    let bounds = [("bound of 150 ms", BOUND), ("aim of 10 ms", AIM)];
+    let rows = bounds.into_iter().map(|(peer, bound)| {
+        let took = took.clone();
+        let measure = move || {
+            let took: &Result<Took, String> = took.get_or_init(|| measure(bench));
+            took.clone().map(|took| took.beside(bound))
+        };
+        Row::new("recovery of a dead holder's slot, p99", peer, measure)
             .goal(1.0)
-            .note("from the moment the kernel lets go of its lock to the admission of who waits; the aim is 10 ms, a ratio of 0.067"),
-    ]
+            .note("from the moment the kernel lets go of its lock to the admission of who waits")
+    });
+    rows.collect()
 }

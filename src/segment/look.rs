@@ -65,7 +65,7 @@ pub(crate) fn bury(views: &Views, probe: &mut Probe, me: Option<u32>, scope: Sco
 }
 
 /// Calls `ask` with each member that a look of this scope is about.
-fn concerned(views: &Views, scope: Scope, mut ask: impl FnMut(u32)) {
+pub(crate) fn concerned(views: &Views, scope: Scope, mut ask: impl FnMut(u32)) {
     let holders = views.records[..views.members().len()]
         .iter()
         .chain(views.leased());

@@ -12,7 +12,7 @@ mod upkeep;
 pub(crate) mod views;
 
 pub use look::Looked;
-pub(crate) use look::Scope;
+pub(crate) use look::{Scope, concerned};
 pub use observe::Observer;
 pub use open::OpenOptions;
 

@@ -136,5 +136,6 @@ impl Segment {
     /// that waited for its tasks: one futex wake less. The thread of a process that goes on after all stays until then.
     pub fn expect_exit(&self) {
         self.attachment().helper.lock().abandon();
+        self.attachment().lookout.lock().abandon();
     }
 }

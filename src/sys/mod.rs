@@ -10,11 +10,12 @@
 //! | [`mapping`] | `mmap` with `MADV_DONTFORK`, checked lending | typed atomics over bytes that others write |
 //! | [`membarrier`] | global expedited barrier | a fence for other threads and processes, paid by the rare side only |
 //! | [`mutex`] | process-private futex mutex | can be held across a fork and let go in the child |
+//! | [`pidfd`] | `pidfd_open`, `ppoll` | the end of another process can be slept for |
 //! | [`process`] | `/proc` | who is it, does it still run, what is it called (display, never a decision about liveness) |
 //! | [`sigbus`] | opt-in `SIGBUS` handler | a truncated segment is an error, not a death |
 //!
-//! rustix makes the calls wherever it has them; libc serves for open-file-description locks, `pthread_atfork` and
-//! signal actions only. [`thunk`] is no kernel's affair: a queued callback by value, in a few lines of unsafe code.
+//! rustix makes the calls wherever it has them; libc serves for open-file-description locks, `pthread_atfork`, signal
+//! actions, and a poll of numbers that may not be descriptors any more. [`thunk`] is no kernel's affair: a queued callback by value, in a few lines of unsafe code.
 
 #[cfg(not(all(
     target_os = "linux",
@@ -31,6 +32,7 @@ pub mod lock;
 pub mod mapping;
 pub mod membarrier;
 pub mod mutex;
+pub mod pidfd;
 pub mod process;
 mod publish;
 pub mod sigbus;

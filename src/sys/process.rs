@@ -94,6 +94,19 @@ pub fn look(pid: u32, start: u64) -> Seen {
     }
 }
 
+/// Whether the process `pid` of this process's pid namespace is still the one that started at `start`, ended and not
+/// waited for included. `None`: not to be found out.
+pub fn is_still(pid: u32, start: u64) -> Option<bool> {
+    if !proc_is_ours() {
+        return None;
+    }
+    match Stat::read(&format!("/proc/{pid}/stat")) {
+        Ok(stat) => Some(stat.start.abs_diff(start) <= 1),
+        Err(_) if is_certainly_gone(pid) => Some(false),
+        Err(_) => None,
+    }
+}
+
 /// The command line of `pid` with spaces between, or else its short name. Control characters are replaced; at most 4 KiB.
 pub fn command_of(pid: u32) -> Option<String> {
     if !proc_is_ours() {

@@ -113,6 +113,7 @@ impl Attachment {
         if self.helper.lock().stop() {
             self.ring_helper();
         }
+        self.lookout.lock().stop();
     }
 
     /// Why a wait cannot go on.

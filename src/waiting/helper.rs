@@ -2,6 +2,8 @@
 //! for every post whose first is no thread, wakes tasks for their turns and at their deadlines, and keeps the watches.
 
 use super::Later;
+use super::lookout::{Patience, READY_NS};
+use super::sleep::watches_holders;
 use super::tend::Due;
 use crate::error::AcquireError;
 use crate::layout::Gate;
@@ -107,6 +109,7 @@ impl Attachment {
             let mut bits = HELPER_BIT;
             let mut until = queue.earliest.unwrap_or(NEVER);
             let mut duties: [Option<(bool, u32)>; 3] = [None; 3];
+            let mut look_out = false;
             for (post, round) in Post::all().zip(&mut rounds) {
                 let first = queue.first(post).cloned();
                 let thread = first.as_ref().is_some_and(|first| first.is_thread());
@@ -117,7 +120,8 @@ impl Attachment {
                     let spared = awake || queue.spared & post.bit() != 0;
                     if !thread && !spared && round.timer != NEVER && post.gate == Gate::Scheduler {
                         bits |= post.bit();
-                        until = until.min(round.timer);
+                        // Who joins does not ring it: so that it sees soon that somebody has waited for a while.
+                        until = until.min(round.timer).min(now + READY_NS);
                     } else {
                         *round = Round::default();
                         queue.trim(post);
@@ -138,6 +142,13 @@ impl Attachment {
                     }
                 }
                 round.timer = round.timer.min(next);
+                if round.whose != first.since {
+                    round.whose = first.since;
+                    round.patience = Patience::default();
+                }
+                look_out |= round.patience.is_over(heard, now);
+                let watches = watches_holders(post.gate, round.later.rank);
+                until = until.min(round.patience.until(watches, heard, now));
                 let bars = self.bars_at(&first, now).unwrap_or(NEVER);
                 due.look |= round.later.behind && round.look_at <= now;
                 round.look_at = round.later.due;
@@ -151,6 +162,9 @@ impl Attachment {
                 if let Some((near, watches)) = duty {
                     self.watch_duty(gate, near, watches);
                 }
+            }
+            if look_out {
+                self.look_out();
             }
             if !again {
                 let bits = NonZeroU32::new(bits).unwrap_or(NonZeroU32::MAX);
@@ -174,6 +188,9 @@ struct Round {
     /// When it looks for the dead if it still stands behind one who was called.
     look_at: u64,
     watches: u32,
+    patience: Patience,
+    /// Since when the one waits whose patience it is.
+    whose: u64,
 }
 
 impl Default for Round {
@@ -183,6 +200,8 @@ impl Default for Round {
             later: Later::FIRST,
             look_at: NEVER,
             watches: 0,
+            patience: Patience::default(),
+            whose: 0,
         }
     }
 }
@@ -195,6 +214,7 @@ impl Round {
             true => Round {
                 later: Later::FIRST,
                 look_at: NEVER,
+                whose: 0,
                 ..self
             },
             false => Round::default(),

@@ -1,8 +1,9 @@
 //! Waiting at a gate: a member's own queue, its places in the lines, and its turns.
 //!
 //! What is the same for all gates is here: joining and leaving ([`places`]), giving up and failing ([`ending`]), threads
-//! ([`sleep`]), tasks ([`future`]), callbacks ([`jobs`]), and the thread that wakes the latter two ([`helper`]). What a turn
-//! is and what it takes is the gate's: `scheduler/turn`, `limiter/turn`, `pacer/turn`.
+//! ([`sleep`]), tasks ([`future`]), callbacks ([`jobs`]), the thread that wakes the latter two ([`helper`]), and the one that
+//! notices the end of those who are waited for ([`lookout`]). What a turn is and what it takes is the gate's:
+//! `scheduler/turn`, `limiter/turn`, `pacer/turn`.
 //!
 //! Everything that changes the member's queue or its places happens under the queue's lock, so a place has one writer
 //! at a time; sleeping happens outside it.
@@ -11,6 +12,7 @@ mod ending;
 pub(crate) mod future;
 pub(crate) mod helper;
 pub(crate) mod jobs;
+pub(crate) mod lookout;
 mod places;
 mod sleep;
 mod tend;

@@ -1,5 +1,6 @@
 //! Sleeping: a blocked thread at a gate, and what a sleeper does when it looks up by itself.
 
+use super::lookout::Patience;
 use super::{Ask, Attempt, Later};
 use crate::error::AcquireError;
 use crate::layout::Gate;
@@ -28,6 +29,11 @@ const LONG_DOZE_NS: u64 = 20_000_000_000;
 const LINGER_NS: u64 = 2_000;
 /// How often a waiter asks whether the file still has a name, in watches of the Scheduler.
 const GONE_EVERY: u32 = 8;
+
+/// Whether who stands so in a line looks after those who hold slots.
+pub(super) fn watches_holders(gate: Gate, rank: u32) -> bool {
+    gate == Gate::Scheduler && rank < 2
+}
 
 /// Whether who stands so in the line waits awake for a moment.
 pub(super) fn lingers(post: Post, rank: u32) -> bool {
@@ -60,6 +66,9 @@ impl Attachment {
             if gate == Gate::Scheduler && self.hot().running.get() <= 0 {
                 self.advance_slots(None, Some(self.draw()));
             }
+        }
+        if near && gate == Gate::Scheduler {
+            self.look_out();
         }
         if gate != Gate::Scheduler || watches.is_multiple_of(GONE_EVERY) {
             self.notice_gone();
@@ -127,6 +136,7 @@ impl Attachment {
         let mut timer = u64::MAX;
         // Since when it sleeps; 0: it has not slept as the first.
         let mut asleep = 0;
+        let mut patience = Patience::default();
         loop {
             let heard = self.member().bell.get();
             let mut queue = self.queue.lock();
@@ -188,9 +198,14 @@ impl Attachment {
                 if asleep == 0 {
                     asleep = now;
                 }
+            let until = until.min(patience.until(watches_holders(post.gate, rank), heard, now));
+            if !lingers(post, rank) || !self.linger(heard, now + LINGER_NS) {
                 self.sleep_at(post, heard, until);
             }
             let now = clock::now();
+            if patience.is_over(heard, now) {
+                self.look_out();
+            }
             if now >= timer {
                 timer = u64::MAX;
                 watches = watches.wrapping_add(1);

@@ -8,6 +8,7 @@ mod deaths;
 mod forks;
 mod life;
 mod load;
+mod lookout;
 mod misuse;
 mod namespaces;
 mod order;
@@ -53,5 +54,9 @@ fn child() {
         ("keeps", spares::keeps),
         ("stormy", spares::stormy),
         ("forks_with_spares", spares::forks),
+        ("lacks", lookout::lacks),
+        ("leaves", lookout::leaves),
+        ("look_forks", lookout::forks),
+        ("closes", lookout::closes),
     ]);
 }

@@ -84,9 +84,11 @@ impl ForkAware for Attachment {
         self.leases.hold();
         self.common.hold();
         self.files.hold();
+        self.lookout.hold();
     }
 
     fn parent(&self) {
+        self.lookout.let_go();
         self.files.let_go();
         self.common.let_go();
         self.leases.let_go();
@@ -102,5 +104,6 @@ impl ForkAware for Attachment {
         let _ = HOT.try_with(|hot| hot.set((0, 0)));
         // Closed, never unlocked: the lock is the parent's.
         drop(self.files.lock().take());
+        self.lookout.lock().forked();
     }
 }

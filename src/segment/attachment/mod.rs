@@ -48,6 +48,7 @@ pub(crate) struct Attachment {
     /// Slots taken by `acquire_with` and not yet released.
     pub raw_held: U32,
     pub helper: Mutex<crate::waiting::helper::Helper>,
+    pub lookout: Mutex<crate::waiting::lookout::Lookout>,
     /// Counters of the member slot's earlier owners: deferred, completed, cancelled, lost.
     pub baseline: [[u64; 4]; Post::COUNT],
     /// The same of the Limiter's admissions into debt.
@@ -116,6 +117,7 @@ impl Attachment {
             draw: U32::new(0),
             raw_held: U32::new(0),
             helper: Mutex::new(Default::default()),
+            lookout: Mutex::new(Default::default()),
             baseline,
             forced_before,
             starts: U64::new(0),
