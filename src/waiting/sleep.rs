@@ -194,12 +194,11 @@ impl Attachment {
             let until = deadline.map_or(timer, |deadline| deadline.min(timer));
             let until = until.min(due);
             let until = self.bars_at(waiter, now).map_or(until, |at| at.min(until));
+            let until = until.min(patience.until(watches_holders(post.gate, rank), heard, now));
             if !lingers_now || !self.linger(heard, now + LINGER_NS) {
                 if asleep == 0 {
                     asleep = now;
                 }
-            let until = until.min(patience.until(watches_holders(post.gate, rank), heard, now));
-            if !lingers(post, rank) || !self.linger(heard, now + LINGER_NS) {
                 self.sleep_at(post, heard, until);
             }
             let now = clock::now();
