@@ -6,6 +6,7 @@ mod support;
 mod churn;
 mod deaths;
 mod forks;
+mod lent;
 mod life;
 mod load;
 mod misuse;
@@ -50,5 +51,7 @@ fn child() {
         ("keeps", spares::keeps),
         ("stormy", spares::stormy),
         ("forks_with_spares", spares::forks),
+        ("brisk", lent::brisk),
+        ("waits", lent::waits),
     ]);
 }
