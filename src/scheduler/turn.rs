@@ -10,7 +10,7 @@ use crate::protocol::ledger::spare::{self, Step};
 use crate::protocol::ledger::{self, Refused, fits};
 use crate::protocol::line::{Doing, Mark, Seat, State};
 use crate::protocol::scheduler::{LEND_NS, Limits, Moment, PATIENCE_NS, fast_bound};
-use crate::protocol::turn::Outlook;
+use crate::protocol::turn::{NEVER, Outlook};
 use crate::segment::Scope;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
@@ -153,7 +153,7 @@ impl Attachment {
             })
         };
         let mut taken = take();
-        if taken == Err(Refused::Full) && self.recall_if_due().is_some() {
+        if taken == Err(Refused::Full) && self.recall_if_due(None).is_some() {
             taken = take();
             if hot.summary.get() != 0 {
                 self.advance_after_freeing();
@@ -240,11 +240,11 @@ impl Attachment {
     }
 
     /// For who waits, or is about to: recalls spare slots, but for those that are lent, which the first in line recalls in
-    /// time.
-    pub(crate) fn recall_if_due(self: &Arc<Self>) -> Option<u32> {
+    /// time. At its deadline nobody is refused on account of those either.
+    pub(crate) fn recall_if_due(self: &Arc<Self>, deadline: Option<u64>) -> Option<u32> {
         let now = clock::now();
         match self.views.scheduler().lent_until(now) {
-            Some(due) if now < due => None,
+            Some(due) if now < due.min(deadline.unwrap_or(NEVER)) => None,
             _ => self.recall_spares(),
         }
     }
@@ -549,7 +549,7 @@ impl Attachment {
                 line.announce(self.me, lane);
             }
             // Its bit is set, so spare slots that are left from here on are seen to be wanted.
-            let found = self.recall_if_due(); // pair: spare-join
+            let found = self.recall_if_due(waiter.deadline); // pair: spare-join
             let was = line.settle(self.me, lane); // pair: line-sleep
             let outlook = match was.doing() {
                 Doing::Called => Outlook {
