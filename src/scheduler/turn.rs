@@ -30,7 +30,15 @@ const STALE_RECALL_NS: u64 = 1_000_000_000;
 
 thread_local! {
     static CHANCE: Cell<u64> = const { Cell::new(0) };
-    static COUNTED: Cell<u64> = const { Cell::new(0) };
+    static COUNTED: Cell<Counted> = const { Cell::new(Counted { at: 0, record: 0, which: 0 }) };
+}
+
+/// When this thread last came to a round number of acquires, by which record, and to which number.
+#[derive(Clone, Copy)]
+struct Counted {
+    at: u64,
+    record: usize,
+    which: u64,
 }
 
 /// A small generator is enough for the lottery (xorshift64*), seeded per thread.
@@ -290,8 +298,26 @@ impl Attachment {
     fn lend_spares(self: &Arc<Self>) {
         let hot = self.hot();
         let now = clock::now();
-        let counted = COUNTED.replace(now);
-        let brisk = now.saturating_sub(counted) < BRISK_NS;
+        let (record, which) = {
+            let own = self.own();
+            (
+                std::ptr::from_ref::<Record>(&own) as usize,
+                own.word.peek() >> 40,
+            )
+        };
+        // Who takes and leaves the giving back to others comes here twice by one number. Of another record's nothing
+        // follows for this one.
+        let last = COUNTED.get();
+        if (last.record, last.which) == (record, which) {
+            return;
+        }
+        COUNTED.set(Counted {
+            at: now,
+            record,
+            which,
+        });
+        let next = last.record == record && which == last.which.wrapping_add(1);
+        let brisk = next && now.saturating_sub(last.at) < BRISK_NS;
         let off = spare::phase(hot.spares.get()) == spare::OFF;
         if !brisk || !off || hot.hurry.get() | hot.flags.get() != 0 {
             return;
