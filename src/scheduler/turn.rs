@@ -25,6 +25,9 @@ const SPARE_EVERY_NS: u64 = 500_000;
 const BRISK: u64 = 64;
 const BRISK_NS: u64 = BRISK * 2_000;
 
+/// A recall that is late by so much is not on its way.
+const OVERDUE_NS: u64 = 10_000_000;
+
 /// A recall that takes so long was begun by one who is dead or stopped.
 const STALE_RECALL_NS: u64 = 1_000_000_000;
 
@@ -331,6 +334,22 @@ impl Attachment {
         self.views.cold.lent.put(now);
         if spare::lend(&hot.spares) {
             self.advance_slots(None, None); // pair: spare-lend
+        }
+    }
+
+    /// At about every thousandth acquire by a spare: does the file still have its name, and does anybody recall what is
+    /// lent? The first two in line may be stopped or dead, and nobody behind them looks for seconds. Then this thread does
+    /// it, and calls who is next, as at any release.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn after_many_spares(self: &Arc<Self>) {
+        self.notice_gone();
+        let now = clock::now();
+        let due = self.views.scheduler().lent_until(now);
+        let overdue = due.is_some_and(|due| now.saturating_sub(due) >= OVERDUE_NS);
+        if overdue && self.hot().summary.get() != 0 {
+            self.recall_spares();
+            self.advance_after_freeing();
         }
     }
 
