@@ -331,8 +331,13 @@ impl Attachment {
         if early && now.abs_diff(recalled) < SPARE_EVERY_NS {
             return;
         }
-        self.views.cold.lent.put(now);
-        if spare::lend(&hot.spares) {
+        self.lend_spares_now();
+    }
+
+    /// Lends, and has the first in line know.
+    pub(crate) fn lend_spares_now(&self) {
+        self.views.cold.lent.put(clock::now());
+        if spare::lend(&self.hot().spares) {
             self.advance_slots(None, None); // pair: spare-lend
         }
     }

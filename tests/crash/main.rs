@@ -8,6 +8,7 @@
 mod support;
 
 mod gates;
+mod lent;
 mod operations;
 mod pairs;
 mod spares;
@@ -22,5 +23,6 @@ fn child() {
         ("hold", operations::hold),
         ("keep", operations::keep),
         ("orphan", operations::orphan),
+        ("waiter", lent::waiter),
     ]);
 }
