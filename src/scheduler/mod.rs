@@ -232,6 +232,14 @@ impl Scheduler {
         }
     }
 
+    /// For tests: spare slots are lent from now on, though this thread was not brisk.
+    #[doc(hidden)]
+    pub fn lend_spares(&self) {
+        if self.attachment().failure_at(Gate::Scheduler).is_none() {
+            self.attachment().lend_spares_now();
+        }
+    }
+
     /// For tests: fixes the lottery's draw of this member (0..127, lower is more urgent); `None` is chance again.
     #[doc(hidden)]
     pub fn fix_draw(&self, draw: Option<u32>) {

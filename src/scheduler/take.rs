@@ -34,7 +34,7 @@ impl Scheduler {
             match spare::take(record, &hot.spares, usual) {
                 Step::Done => {
                     if record.spare.peek() & 0x7fe == 0 {
-                        attachment.notice_gone();
+                        attachment.after_many_spares();
                     }
                     return true;
                 }

@@ -10,7 +10,7 @@ use crate::protocol::ledger::spare::{self, Step};
 use crate::protocol::ledger::{self, Refused, fits};
 use crate::protocol::line::{Doing, Mark, Seat, State};
 use crate::protocol::scheduler::{LEND_NS, Limits, Moment, PATIENCE_NS, fast_bound};
-use crate::protocol::turn::Outlook;
+use crate::protocol::turn::{NEVER, Outlook};
 use crate::segment::Scope;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
@@ -25,12 +25,23 @@ const SPARE_EVERY_NS: u64 = 500_000;
 const BRISK: u64 = 64;
 const BRISK_NS: u64 = BRISK * 2_000;
 
+/// A recall that is late by so much is not on its way.
+const OVERDUE_NS: u64 = 10_000_000;
+
 /// A recall that takes so long was begun by one who is dead or stopped.
 const STALE_RECALL_NS: u64 = 1_000_000_000;
 
 thread_local! {
     static CHANCE: Cell<u64> = const { Cell::new(0) };
-    static COUNTED: Cell<u64> = const { Cell::new(0) };
+    static COUNTED: Cell<Counted> = const { Cell::new(Counted { at: 0, record: 0, which: 0 }) };
+}
+
+/// When this thread last came to a round number of acquires, by which record, and to which number.
+#[derive(Clone, Copy)]
+struct Counted {
+    at: u64,
+    record: usize,
+    which: u64,
 }
 
 /// A small generator is enough for the lottery (xorshift64*), seeded per thread.
@@ -153,7 +164,7 @@ impl Attachment {
             })
         };
         let mut taken = take();
-        if taken == Err(Refused::Full) && self.recall_if_due().is_some() {
+        if taken == Err(Refused::Full) && self.recall_if_due(None).is_some() {
             taken = take();
             if hot.summary.get() != 0 {
                 self.advance_after_freeing();
@@ -239,12 +250,12 @@ impl Attachment {
     }
 
     /// For who waits, or is about to: recalls spare slots, but for those that are lent, which the first in line recalls in
-    /// time.
-    pub(crate) fn recall_if_due(self: &Arc<Self>) -> Option<u32> {
+    /// time. At its deadline nobody is refused on account of those either.
+    pub(crate) fn recall_if_due(self: &Arc<Self>, deadline: Option<u64>) -> Option<u32> {
         if spare::phase(self.hot().spares.get()) == spare::LENT {
             let now = clock::now();
             let due = self.views.scheduler().lent_until(now);
-            if due.is_some_and(|due| now < due) {
+            if due.is_some_and(|due| now < due.min(deadline.unwrap_or(NEVER))) {
                 return None;
             }
         }
@@ -292,8 +303,26 @@ impl Attachment {
     fn lend_spares(self: &Arc<Self>) {
         let hot = self.hot();
         let now = clock::now();
-        let counted = COUNTED.replace(now);
-        let brisk = now.saturating_sub(counted) < BRISK_NS;
+        let (record, which) = {
+            let own = self.own();
+            (
+                std::ptr::from_ref::<Record>(&own) as usize,
+                own.word.peek() >> 40,
+            )
+        };
+        // Who takes and leaves the giving back to others comes here twice by one number. Of another record's nothing
+        // follows for this one.
+        let last = COUNTED.get();
+        if (last.record, last.which) == (record, which) {
+            return;
+        }
+        COUNTED.set(Counted {
+            at: now,
+            record,
+            which,
+        });
+        let next = last.record == record && which == last.which.wrapping_add(1);
+        let brisk = next && now.saturating_sub(last.at) < BRISK_NS;
         let off = spare::phase(hot.spares.get()) == spare::OFF;
         if !brisk || !off || hot.hurry.get() | hot.flags.get() != 0 {
             return;
@@ -304,9 +333,30 @@ impl Attachment {
         if early && now.abs_diff(recalled) < SPARE_EVERY_NS {
             return;
         }
-        self.views.cold.lent.put(now);
-        if spare::lend(&hot.spares) {
+        self.lend_spares_now();
+    }
+
+    /// Lends, and has the first in line know.
+    pub(crate) fn lend_spares_now(&self) {
+        self.views.cold.lent.put(clock::now());
+        if spare::lend(&self.hot().spares) {
             self.advance_slots(None, None); // pair: spare-lend
+        }
+    }
+
+    /// At about every thousandth acquire by a spare: does the file still have its name, and does anybody recall what is
+    /// lent? The first two in line may be stopped or dead, and nobody behind them looks for seconds. Then this thread does
+    /// it, and calls who is next, as at any release.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn after_many_spares(self: &Arc<Self>) {
+        self.notice_gone();
+        let now = clock::now();
+        let due = self.views.scheduler().lent_until(now);
+        let overdue = due.is_some_and(|due| now.saturating_sub(due) >= OVERDUE_NS);
+        if overdue && self.hot().summary.get() != 0 {
+            self.recall_spares();
+            self.advance_after_freeing();
         }
     }
 
@@ -559,7 +609,7 @@ impl Attachment {
                 line.announce(self.me, lane);
             }
             // Its bit is set, so spare slots that are left from here on are seen to be wanted.
-            let found = self.recall_if_due(); // pair: spare-join
+            let found = self.recall_if_due(waiter.deadline); // pair: spare-join
             let was = line.settle(self.me, lane); // pair: line-sleep
             let outlook = match was.doing() {
                 Doing::Called => Outlook {

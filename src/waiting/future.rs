@@ -3,7 +3,9 @@
 use super::sleep::lingers;
 use super::{Ask, Attempt, Later};
 use crate::error::AcquireError;
+use crate::layout::Gate;
 use crate::park::waiter::{Fate, Kind, Nudge, Step, Waiter};
+use crate::protocol::turn::NEVER;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
 use crate::sys::mutex::Mutex;
@@ -103,7 +105,11 @@ impl<A: Ask> Taking<A> {
         };
         if fresh {
             self.asleep = clock::now();
-            // The helper keeps this task's watch and deadline.
+        }
+        // The helper keeps this task's watch and deadline. One that was called in vain, and found slots lent, promised to
+        // look when their time is up, of which the helper knows nothing.
+        let promised = waiter.post.gate == Gate::Scheduler && later.due != NEVER;
+        if fresh || promised {
             attachment.have_tended(waiter, later);
         }
         if self

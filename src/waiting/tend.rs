@@ -56,7 +56,7 @@ impl Attachment {
                 }
                 let outlook = match first.post.gate {
                     Gate::Scheduler => {
-                        let found = self.recall_if_due(); // pair: spare-join
+                        let found = self.recall_if_due(first.deadline); // pair: spare-join
                         self.look_for_slots(lane, found)
                     }
                     gate => self.advance(gate, Some(first), Why::Moved),

@@ -7,6 +7,7 @@ mod callbacks;
 mod construction;
 mod errors;
 mod futures;
+mod lent;
 mod limiter_basics;
 mod limiter_cases;
 mod limiter_children;

@@ -10,6 +10,7 @@ mod support;
 mod gate_bench;
 mod gate_operations;
 mod gates;
+mod lent;
 mod operations;
 mod pairs;
 mod spares;
@@ -24,5 +25,6 @@ fn child() {
         ("hold", operations::hold),
         ("keep", operations::keep),
         ("orphan", operations::orphan),
+        ("waiter", lent::waiter),
     ]);
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Every operation that the sweep and the pairs know.
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 25] = [
     "attach",
     "detach",
     "try",
@@ -35,6 +35,7 @@ pub const ALL: [&str; 24] = [
     "spare_wait",
     "spare_task",
     "spare_look",
+    "lend",
 ];
 
 const NORMAL: Priority = Priority::Normal;
@@ -104,6 +105,17 @@ pub fn operate(args: &Args) {
             ready();
             let all = armed(n, || scheduler.try_acquire_many(3, NORMAL).is_ok());
             say(format!("all {all}"));
+        }
+        // Somebody may wait: what it leaves is lent.
+        "lend" => {
+            let held = take(1);
+            ready();
+            armed(n, || {
+                scheduler.lend_spares();
+                drop(held);
+                (0..2).for_each(|_| pair());
+            });
+            say(format!("spare {}", words.spare()));
         }
         "task" => {
             ready();

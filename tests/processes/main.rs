@@ -6,6 +6,7 @@ mod support;
 mod churn;
 mod deaths;
 mod forks;
+mod lent;
 mod life;
 mod load;
 mod lookout;
@@ -58,5 +59,7 @@ fn child() {
         ("leaves", lookout::leaves),
         ("look_forks", lookout::forks),
         ("closes", lookout::closes),
+        ("brisk", lent::brisk),
+        ("waits", lent::waits),
     ]);
 }

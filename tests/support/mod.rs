@@ -9,6 +9,7 @@
 
 mod child;
 mod inside;
+pub mod lending;
 mod recorder;
 mod scene;
 mod words;

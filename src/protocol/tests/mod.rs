@@ -1,6 +1,7 @@
 //! The protocol in plain memory: no mapping, no process, no clock.
 
 mod bucket;
+mod lent;
 mod limiter;
 mod pacer;
 mod spare;
