@@ -3,7 +3,6 @@
 
 use super::Later;
 use super::lookout::{Patience, READY_NS};
-use super::sleep::watches_holders;
 use super::tend::Due;
 use crate::error::AcquireError;
 use crate::layout::Gate;
@@ -147,8 +146,8 @@ impl Attachment {
                     round.patience = Patience::default();
                 }
                 look_out |= round.patience.is_over(heard, now);
-                let watches = watches_holders(post.gate, round.later.rank);
-                until = until.min(round.patience.until(watches, heard, now));
+                let stands = round.later.stands;
+                until = until.min(round.patience.until(post.gate, stands, heard, now));
                 let bars = self.bars_at(&first, now).unwrap_or(NEVER);
                 due.look |= round.later.behind && round.look_at <= now;
                 round.look_at = round.later.due;

@@ -42,6 +42,8 @@ pub(crate) enum Attempt {
 pub(crate) struct Later {
     /// How many stand before it in the line that have not lapsed; below 2 it watches.
     pub rank: u32,
+    /// The same, whoever was called: whether it is for it to have the holders watched.
+    pub stands: u32,
     /// When it must look again at the latest, if it knows.
     pub due: u64,
     /// Somebody before it was called and is not in: he may be dead.
@@ -52,6 +54,7 @@ impl Later {
     /// It stands first and knows no time.
     pub const FIRST: Later = Later {
         rank: 0,
+        stands: 0,
         due: NEVER,
         behind: false,
     };
@@ -138,6 +141,7 @@ impl Attachment {
                 true => 1,
                 false => outlook.rank,
             },
+            stands: outlook.rank,
             due: outlook.watches.unwrap_or(NEVER),
             behind: outlook.behind_called,
         }

@@ -30,11 +30,6 @@ const LINGER_NS: u64 = 2_000;
 /// How often a waiter asks whether the file still has a name, in watches of the Scheduler.
 const GONE_EVERY: u32 = 8;
 
-/// Whether who stands so in a line looks after those who hold slots.
-pub(super) fn watches_holders(gate: Gate, rank: u32) -> bool {
-    gate == Gate::Scheduler && rank < 2
-}
-
 /// Whether who stands so in the line waits awake for a moment.
 pub(super) fn lingers(post: Post, rank: u32) -> bool {
     post.gate == Gate::Scheduler && rank == 0
@@ -183,18 +178,19 @@ impl Attachment {
                 }
                 continue;
             }
-            let Some(Later { rank, due, behind }) = stand else {
+            let Some(later) = stand else {
                 let left = deadline.map_or(Duration::from_secs(3600), |deadline| {
                     Duration::from_nanos(deadline - now)
                 });
                 thread::park_timeout(left);
                 continue;
             };
+            let Later { rank, due, .. } = later;
             timer = timer.min(self.timer(post.gate, now, rank));
             let until = deadline.map_or(timer, |deadline| deadline.min(timer));
             let until = until.min(due);
             let until = self.bars_at(waiter, now).map_or(until, |at| at.min(until));
-            let until = until.min(patience.until(watches_holders(post.gate, rank), heard, now));
+            let until = until.min(patience.until(post.gate, later.stands, heard, now));
             if !lingers_now || !self.linger(heard, now + LINGER_NS) {
                 if asleep == 0 {
                     asleep = now;
@@ -209,7 +205,7 @@ impl Attachment {
                 timer = u64::MAX;
                 watches = watches.wrapping_add(1);
                 self.watch_duty(post.gate, rank < 2, watches);
-            } else if behind && now >= due {
+            } else if later.behind && now >= due {
                 self.look_if_stale();
             }
         }

@@ -34,6 +34,7 @@ impl Attachment {
             // Its poll takes the place up again.
             Kind::Task(_) if first.passed.peek() != 0 => Later {
                 rank: u32::MAX,
+                stands: u32::MAX,
                 ..Later::FIRST
             },
             Kind::Task(_) if state.doing() != Doing::Called => {
