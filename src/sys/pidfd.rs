@@ -30,11 +30,11 @@ impl Kept {
     /// # Errors
     ///
     /// It is among the last that this process may have: it was given back.
-    fn new(fd: OwnedFd) -> io::Result<Kept> {
+    fn new(fd: OwnedFd) -> Result<Kept, Errno> {
         // The lowest that is free is given.
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         if fd.as_raw_fd() as u64 + LEFT >= most {
-            return Err(Errno::MFILE.into());
+            return Err(Errno::MFILE);
         }
         let led_to = leads_to(fd.as_fd())?;
         Ok(Kept {
@@ -69,9 +69,30 @@ impl Drop for Kept {
     }
 }
 
-fn leads_to(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+fn leads_to(fd: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
     let found = rustix::fs::fstat(fd)?;
     Ok((found.st_dev, found.st_ino))
+}
+
+/// Why a process has no descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such process.
+    Nobody,
+    /// There are no descriptors left, or no memory.
+    NotNow,
+    /// It is not allowed, or unknown to the system.
+    Never,
+}
+
+impl From<Errno> for Refusal {
+    fn from(error: Errno) -> Refusal {
+        match error {
+            Errno::SRCH => Refusal::Nobody,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Refusal::NotNow,
+            _ => Refusal::Never,
+        }
+    }
 }
 
 /// Another process. Its descriptor can be read from once all its threads have ended, waited for by its parent or not.
@@ -83,10 +104,10 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// `ESRCH`: there is nobody. Others: it is not to be had.
-    pub fn open(pid: u32) -> io::Result<Process> {
+    /// [`Refusal`].
+    pub fn open(pid: u32) -> Result<Process, Refusal> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
+        let pid = pid.ok_or(Refusal::Never)?;
         Ok(Process(Kept::new(pidfd_open(pid, PidfdFlags::empty())?)?))
     }
 
@@ -136,7 +157,7 @@ impl Waker {
     /// # Errors
     ///
     /// No descriptors left.
-    pub fn new() -> io::Result<Waker> {
+    pub fn new() -> Result<Waker, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (near, far) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
         Ok(Waker {

@@ -12,7 +12,7 @@ pub(super) use patience::Patience;
 use crate::protocol::roster::Status;
 use crate::segment::attachment::{Attachment, state};
 use crate::segment::{Scope, concerned};
-use crate::sys::pidfd::{self, Process, Waker};
+use crate::sys::pidfd::{self, Process, Refusal, Waker};
 use crate::sys::process::{self, Identity};
 use crate::sys::{clock, fork, threads};
 use known::{Known, Whom};
@@ -229,26 +229,28 @@ impl Attachment {
             let mut lookout = self.lookout.lock();
             Process::open(theirs.pid).map(|process| lookout.processes.push((whom, process)))
         };
-        // Asked with the descriptor in hand: if it is the one now, it was the one then.
+        match opened {
+            Ok(()) => self.begin_if_still(known, whom, theirs),
+            Err(Refusal::Nobody) => known.ended(whom, clock::now()),
+            Err(Refusal::NotNow) => self.lookout.lock().lacking = true,
+            Err(Refusal::Never) => known.leave(whom),
+        }
+    }
+
+    /// The descriptor is in hand: if its pid is that one's now, it was then.
+    fn begin_if_still(&self, known: &mut Known, whom: Whom, theirs: Identity) {
         let still = {
             // What it opens for a moment is no child's.
             let _no_fork = fork::hold_off();
             process::is_still(theirs.pid, theirs.start)
         };
-        match (opened, still) {
-            (Ok(()), Some(true)) => known.begin(whom),
+        match still {
+            Some(true) => return known.begin(whom),
             // Another process has the pid, or nobody.
-            (_, Some(false)) => {
-                self.close(whom);
-                known.ended(whom, clock::now());
-            }
-            (Ok(()), None) => {
-                self.close(whom);
-                known.leave(whom);
-            }
-            // No descriptor now.
-            (Err(_), _) => self.lookout.lock().lacking = true,
+            Some(false) => known.ended(whom, clock::now()),
+            None => known.leave(whom),
         }
+        self.close(whom);
     }
 
     fn close(&self, whom: Whom) {
