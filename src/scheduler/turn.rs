@@ -588,10 +588,10 @@ impl Attachment {
         (entries[at].member == self.me && plan.lapses.is_empty()).then_some(entries[at].lane)
     }
 
-    /// A look for this member's place. Spare slots that it found before are room that was freed.
-    pub(crate) fn look_for_slots(&self, lane: usize, found: Option<u32>) -> Outlook {
+    /// Looks who is next after a recall: what it found is room that was freed.
+    pub(crate) fn look_for_slots(&self, me: Option<(u32, usize)>, found: Option<u32>) -> Outlook {
         let draw = found.filter(|found| *found != 0).map(|_| self.draw());
-        self.advance_slots(Some((self.me, lane)), draw)
+        self.advance_slots(me, draw)
     }
 
     /// One try of the member's first waiter of a lane: sleep, look, take. Under the queue's lock.
@@ -616,7 +616,7 @@ impl Attachment {
                     turn: Some(was.drawn()),
                     ..Outlook::default()
                 },
-                _ => self.look_for_slots(lane, found),
+                _ => self.look_for_slots(Some((self.me, lane)), found),
             };
             let Some(drawn) = outlook.turn else {
                 return Attempt::Later(self.take_note(waiter, outlook));

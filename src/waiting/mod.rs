@@ -92,11 +92,10 @@ pub(crate) trait Ask {
     fn take_at_last(&self) -> Result<bool, Self::Error> {
         let attachment = self.attachment();
         attachment.look_if_stale();
-        let gate = self.wish().post.gate;
-        if gate == Gate::Scheduler {
-            attachment.recall_spares();
-        }
-        attachment.advance(gate, None, Why::Moved);
+        match self.wish().post.gate {
+            Gate::Scheduler => attachment.look_for_slots(None, attachment.recall_spares()),
+            gate => attachment.advance(gate, None, Why::Moved),
+        };
         self.take_now()
     }
 }

@@ -58,7 +58,7 @@ impl Attachment {
                 let outlook = match first.post.gate {
                     Gate::Scheduler => {
                         let found = self.recall_if_due(first.deadline); // pair: spare-join
-                        self.look_for_slots(lane, found)
+                        self.look_for_slots(Some((self.me, lane)), found)
                     }
                     gate => self.advance(gate, Some(first), Why::Moved),
                 };
