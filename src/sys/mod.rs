@@ -2,6 +2,7 @@
 //!
 //! | module | facility | why |
 //! | --- | --- | --- |
+//! | [`biased`], [`bias`] | a mutex whose usual user takes no locked instruction | the queue of a member is mostly one thread's |
 //! | [`clock`] | `CLOCK_MONOTONIC` less the time-namespace offset | stamps in a segment agree in every container of one boot |
 //! | [`file`](mod@file) | careful open, publish complete under a name | a file under its name is whole, its blocks are reserved |
 //! | [`fork`] | `pthread_atfork`, hold-off, epoch | a child must not use, unmap or keep alive what its parent holds |
@@ -23,6 +24,8 @@
 )))]
 compile_error!("shmsched needs 64-bit Linux (5.10 or later) on x86-64 or aarch64");
 
+pub mod bias;
+pub mod biased;
 pub mod clock;
 pub mod file;
 pub mod fork;

@@ -7,8 +7,9 @@ use crate::park::queue::Queue;
 use crate::park::waiter::{Call, Nudge, Step, Waiter};
 use crate::protocol::turn::Why;
 use crate::segment::attachment::Attachment;
+use crate::sys::biased::Inside;
 use crate::sys::clock;
-use crate::sys::mutex::Guard;
+
 use crate::words::U64;
 use std::sync::Arc;
 
@@ -77,7 +78,7 @@ impl Attachment {
     /// The queue, if a callback waits at this post of the Scheduler behind which a call may be put, and nothing is the
     /// matter.
     #[inline]
-    pub(crate) fn queue_behind(&self, post: Post) -> Option<Guard<'_, Queue>> {
+    pub(crate) fn queue_behind(&self, post: Post) -> Option<Inside<'_, Queue>> {
         if self.own_posts.peek() & post.bit() == 0 {
             return None;
         }
@@ -93,7 +94,7 @@ impl Attachment {
 
     /// Puts a call there.
     #[inline]
-    pub(crate) fn join_behind(&self, mut queue: Guard<'_, Queue>, call: Call) {
+    pub(crate) fn join_behind(&self, mut queue: Inside<'_, Queue>, call: Call) {
         self.count(call.post(), Count::Deferred);
         queue.push_call(call);
     }

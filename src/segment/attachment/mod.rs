@@ -15,6 +15,7 @@ use crate::park::queue::Queue;
 use crate::park::{self, Post};
 use crate::protocol::ledger::spare;
 use crate::protocol::roster::Owner;
+use crate::sys::biased::Biased;
 use crate::sys::mutex::Mutex;
 use crate::words::{U32, U64};
 use lease::Leases;
@@ -33,7 +34,7 @@ pub(crate) struct Attachment {
     pub state: U32,
     /// Bits of the posts at which this member's queue has somebody. Written under the queue's lock.
     pub own_posts: U32,
-    pub queue: Mutex<Queue>,
+    pub queue: Biased<Queue>,
     leases: Mutex<Leases>,
     common: Mutex<()>,
     pub files: Mutex<Option<Files>>,
@@ -106,7 +107,7 @@ impl Attachment {
             serial,
             state: U32::new(0),
             own_posts: U32::new(0),
-            queue: Mutex::new(Queue::default()),
+            queue: Biased::new(Queue::default()),
             leases: Mutex::new(Leases::default()),
             common: Mutex::new(()),
             files: Mutex::new(parts.files),
