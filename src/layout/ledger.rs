@@ -130,6 +130,7 @@ impl Member {
     }
 
     /// Notes how long something took: a hold from whatever thread, a wait under the lock of the member's queue only.
+    #[inline]
     pub fn took(&self, what: Took, ns: u64) {
         let us = ns / 1_000;
         let at = (u64::BITS - us.leading_zeros()).min(31) as usize;

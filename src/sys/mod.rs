@@ -15,7 +15,8 @@
 //! | [`sigbus`] | opt-in `SIGBUS` handler | a truncated segment is an error, not a death |
 //!
 //! rustix makes the calls wherever it has them; libc serves for open-file-description locks, `pthread_atfork` and
-//! signal actions only. [`thunk`] is no kernel's affair: a queued callback by value, in a few lines of unsafe code.
+//! signal actions only. [`thunk`] and [`thunks`] are no kernel's affair: queued
+//! callbacks by value, in a few lines of unsafe code.
 
 #[cfg(not(all(
     target_os = "linux",
@@ -39,3 +40,4 @@ mod publish;
 pub mod sigbus;
 pub mod threads;
 pub mod thunk;
+pub mod thunks;

@@ -3,22 +3,25 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 
 /// How much a closure may capture before it is boxed.
-const WORDS: usize = 4;
+pub(super) const WORDS: usize = 4;
 
 /// Where the closure lies. Pointers, as a copy of them keeps what they may point to.
-type Room = [MaybeUninit<*mut ()>; WORDS];
+pub(super) type Room = [MaybeUninit<*mut ()>; WORDS];
 
 /// What can be done with a closure whose type is forgotten. Each takes it out of its room, which is empty afterwards.
-struct Ways {
+pub(super) struct Ways {
+    /// How many words of its room a closure takes.
+    pub(super) words: usize,
     call: unsafe fn(*mut Room),
     discard: unsafe fn(*mut Room),
 }
 
 /// Of a room that was emptied.
 const EMPTY: &Ways = &Ways {
+    words: 0,
     call: nothing,
     discard: nothing,
 };
@@ -32,6 +35,7 @@ struct Of<F>(PhantomData<F>);
 
 impl<F: FnOnce()> Of<F> {
     const WAYS: &'static Ways = &Ways {
+        words: size_of::<F>().div_ceil(size_of::<*mut ()>()),
         call: Self::call,
         discard: Self::discard,
     };
@@ -83,6 +87,21 @@ impl Thunk {
         // SAFETY: it is large and aligned enough, by the assertion, and this function's own.
         unsafe { room.as_mut_ptr().cast::<F>().write(closure) };
         let ways = Of::<F>::WAYS;
+        Thunk { ways, room }
+    }
+
+    /// What it is made of, for who puts it together again.
+    #[inline]
+    pub(super) fn into_parts(self) -> (&'static Ways, Room) {
+        let whole = ManuallyDrop::new(self);
+        (whole.ways, whole.room)
+    }
+
+    /// # Safety
+    ///
+    /// The parts of a thunk, of whose room all is there that its closure takes; and they are used once.
+    #[inline]
+    pub(super) unsafe fn of_parts(ways: &'static Ways, room: Room) -> Thunk {
         Thunk { ways, room }
     }
 

@@ -3,12 +3,13 @@
 use super::Attempt;
 use crate::error::AcquireError;
 use crate::park::Post;
-use crate::park::queue::{Entry, Queue};
-use crate::park::waiter::{Call, Job, Kind, Nudge, Step, Told, Waiter, Wish, Work};
+use crate::park::queue::{Queue, Taken};
+use crate::park::waiter::{Call, Job, Kind, Nudge, Silence, Step, Told, Waiter, Wish, Work};
 use crate::segment::Handle;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
 use crate::sys::mutex::Mutex;
+use crate::sys::thunk::Thunk;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,10 +21,55 @@ thread_local! {
     static TURNS: RefCell<Turns> = const { RefCell::new(Turns::new()) };
 }
 
+/// A callback that has its turn. As wide as it can, so that it is moved in few steps.
+#[repr(C)]
+pub(crate) struct Turn {
+    /// What is called.
+    pub thunk: Thunk,
+    /// Its priority's index.
+    pub lane: u32,
+    /// Whether anybody may be told of its panic.
+    pub silence: Silence,
+}
+
+const _: () = assert!(size_of::<Turn>() == 48);
+
+impl Turn {
+    /// The lane of what is no member's call.
+    const NOBODY: u32 = u32::MAX;
+
+    /// A job, where calls are.
+    #[inline]
+    fn of_nobody(job: Job) -> Turn {
+        Turn {
+            thunk: Thunk::new(job),
+            lane: Turn::NOBODY,
+            silence: Silence::ForEver,
+        }
+    }
+
+    /// Whether it is that.
+    #[inline]
+    fn is_nobodys(&self) -> bool {
+        self.lane == Turn::NOBODY
+    }
+}
+
+impl From<Call> for Turn {
+    #[inline]
+    fn from(call: Call) -> Turn {
+        Turn {
+            thunk: call.thunk,
+            lane: call.about.lane,
+            silence: call.about.silence,
+        }
+    }
+}
+
 /// What has its turn on this thread.
 struct Turns {
-    /// All of one kind, so that they are moved in few steps: a job is a call of [nobody](Call::of_nobody).
-    next: VecDeque<Call>,
+    /// All of one kind: a job is a call of [nobody](Turn::of_nobody).
+    next: VecDeque<Turn>,
     /// How many of them are a member's.
     calls: usize,
     /// The member whose calls they are, or were.
@@ -52,7 +98,7 @@ impl Turns {
 
     #[inline]
     fn push_job(&mut self, job: Job) {
-        self.next.push_back(Call::of_nobody(job));
+        self.next.push_back(Turn::of_nobody(job));
     }
 }
 
@@ -203,11 +249,12 @@ impl Attachment {
     }
 
     /// A call that says itself whose it is.
-    fn job_of_call(&self, mut call: Call) -> Job {
+    fn job_of_call(&self, call: Call) -> Job {
+        let mut turn = Turn::from(call);
         let whose = self.handle().clone();
         Box::new(move || {
             if let Some(handle) = whose.upgrade() {
-                handle.attachment.call_now(&mut call);
+                handle.attachment.call_now(&mut turn);
             }
         })
     }
@@ -229,34 +276,32 @@ impl Attachment {
     /// Takes the very first of a post out, a callback that got its turn: a call goes to this thread's loop, if it has one.
     /// What is left to do is [`Self::run_turn`].
     #[inline]
-    pub(crate) fn take_turn(&self, queue: &mut Queue, post: Post) -> Option<Entry> {
-        let kept = TURNS.try_with(|turns| {
-            let Ok(mut turns) = turns.try_borrow_mut() else {
-                return false;
-            };
-            if !queue.starts_with_call(post) || !turns.admit(self.handle()) {
-                return false;
-            }
-            if let Some(Entry::Call(call)) = queue.take_first(post) {
+    pub(crate) fn take_turn(&self, queue: &mut Queue, post: Post) -> Option<Taken> {
+        let call = match queue.take_first(post)? {
+            Taken::Call(call) => call,
+            waiter => return Some(waiter),
+        };
+        let mut call = Some(call);
+        let _ = TURNS.try_with(|turns| {
+            if let Ok(mut turns) = turns.try_borrow_mut()
+                && turns.admit(self.handle())
+                && let Some(call) = call.take()
+            {
                 turns.calls += 1;
-                turns.next.push_back(call);
+                turns.next.push_back(call.into());
             }
-            true
         });
-        match kept {
-            Ok(true) => None,
-            _ => queue.take_first(post),
-        }
+        call.map(Taken::Call)
     }
 
     /// Runs the callback that [`Self::take_turn`] took out.
     #[inline]
-    pub(crate) fn run_turn(&self, taken: Option<Entry>) {
+    pub(crate) fn run_turn(&self, taken: Option<Taken>) {
         let job = match taken {
             None if RUNNING.get() => return,
             None => return run_turns(None),
-            Some(Entry::Call(call)) => Some(self.job_of_call(call)),
-            Some(Entry::Waiter(waiter)) => self.job_of(&waiter),
+            Some(Taken::Call(call)) => Some(self.job_of_call(call)),
+            Some(Taken::Waiter(waiter)) => self.job_of(&waiter),
         };
         job.into_iter().for_each(|job| self.run_job(job));
     }

@@ -4,11 +4,13 @@ use crate::error::AcquireError;
 use crate::layout::Gate;
 use crate::park::Post;
 use crate::park::queue::Queue;
-use crate::park::waiter::{Call, Nudge, Step, Waiter};
+use crate::park::run::About;
+use crate::park::waiter::{Nudge, Step, Waiter};
 use crate::protocol::turn::Why;
 use crate::segment::attachment::Attachment;
 use crate::sys::biased::Inside;
 use crate::sys::clock;
+use crate::sys::thunk::Thunk;
 
 use crate::words::U64;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ pub(super) enum Count {
 }
 
 impl Attachment {
+    #[inline]
     pub(super) fn count(&self, post: Post, which: Count) {
         let counts = self.member().queue(post.gate, post.lane);
         let count: Option<&U64> = counts.map(|counts| counts[which as usize]);
@@ -94,9 +97,11 @@ impl Attachment {
 
     /// Puts a call there.
     #[inline]
-    pub(crate) fn join_behind(&self, mut queue: Inside<'_, Queue>, call: Call) {
-        self.count(call.post(), Count::Deferred);
-        queue.push_call(call);
+    pub(crate) fn join_behind(&self, queue: &mut Queue, about: About, thunk: Thunk) {
+        let lane = about.lane as usize;
+        let gate = Gate::Scheduler;
+        self.count(Post { gate, lane }, Count::Deferred);
+        queue.push_call(about, thunk);
     }
 
     /// Takes a waiter out of the queue, served or not; the next of its post takes the place, with a new ticket.
@@ -118,6 +123,7 @@ impl Attachment {
     }
 
     /// Counts one that left the queue with what it wanted. Under the queue's lock.
+    #[inline]
     pub(crate) fn left_served(&self, post: Post, since: u64, now: u64) {
         let gate = post.gate;
         self.count(post, Count::Completed);

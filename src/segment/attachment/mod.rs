@@ -11,6 +11,7 @@ use super::files::Files;
 use super::views::Views;
 use crate::layout::{Checked, LANES, Member, SchedulerHot};
 use crate::location::Location;
+use crate::park::held::Held;
 use crate::park::queue::Queue;
 use crate::park::{self, Post};
 use crate::protocol::ledger::spare;
@@ -47,7 +48,7 @@ pub(crate) struct Attachment {
     /// Tests fix the lottery's draw: draw + 1; 0 is chance.
     pub draw: U32,
     /// Slots taken by `acquire_with` and not yet released.
-    pub raw_held: U32,
+    pub raw_held: Held,
     pub helper: Mutex<crate::waiting::helper::Helper>,
     /// Counters of the member slot's earlier owners: deferred, completed, cancelled, lost.
     pub baseline: [[u64; 4]; Post::COUNT],
@@ -115,7 +116,7 @@ impl Attachment {
             looked: U64::new(0),
             asked_gone: U64::new(0),
             draw: U32::new(0),
-            raw_held: U32::new(0),
+            raw_held: Held::default(),
             helper: Mutex::new(Default::default()),
             baseline,
             forced_before,
