@@ -21,9 +21,9 @@ pub struct Moments {
 
 impl Moments {
     /// The time; never before what it said last.
-    #[inline]
+    #[inline(always)]
     pub fn now(&mut self) -> u64 {
-        if self.left != 0 && clock::coarse_now() == self.tick {
+        if self.left != 0 && clock::tick() == self.tick {
             self.left -= 1;
             return self.read;
         }
@@ -33,7 +33,7 @@ impl Moments {
     #[inline(never)]
     fn look(&mut self) -> u64 {
         // Before the reading: what it serves in the same tick is less than a tick later.
-        self.tick = clock::coarse_now();
+        self.tick = clock::tick();
         let now = clock::now();
         let burst = now.saturating_sub(self.read) <= BURST_NS;
         self.left = if burst { RUN - 1 } else { 0 };

@@ -76,6 +76,16 @@ impl Entry {
     }
 }
 
+/// Two callbacks, one behind the other, that ask for the same.
+pub struct Pair {
+    /// What the first asks for, and since when.
+    pub seat: Seat,
+    /// Since when the second waits.
+    pub after: u64,
+    /// Whether the first is a [`Waiter`].
+    pub is_waiter: bool,
+}
+
 /// One that was taken out.
 pub enum Taken {
     /// A thread, a task, or a callback.
@@ -143,29 +153,40 @@ impl Queue {
         entries[at].waiter()
     }
 
-    /// What the first of a post asks for, if it acts for the member and is a callback, and since when the second waits, if
-    /// it is one that asks for the same.
-    #[inline]
-    pub fn first_of_two_alike(&mut self, post: Post) -> Option<(Seat, u64)> {
-        let entries = &mut self.posts[post.index()];
-        match entries.front_mut()? {
-            Entry::Run(run) if run.len() > 1 => {
-                let (first, next) = run.first_two();
-                Some((run.about.seat(first), next))
-            }
-            front => {
-                if front.was_passed_over() {
-                    return None;
-                }
-                let first = front.callback()?;
-                let next = entries.get_mut(1)?.callback()?;
-                let alike = Seat {
-                    since: first.since,
-                    ..next
-                } == first;
-                alike.then_some((first, next.since))
-            }
+    /// The first two of a post, if the very first acts for the member and both are callbacks that ask for the same.
+    #[inline(always)]
+    pub fn first_of_two_alike(&mut self, post: Post) -> Option<Pair> {
+        if let Some(Entry::Run(run)) = self.posts[post.index()].front_mut()
+            && run.len() > 1
+        {
+            let (first, next) = run.first_two();
+            return Some(Pair {
+                seat: run.about.seat(first),
+                after: next,
+                is_waiter: false,
+            });
         }
+        self.first_of_two_apart(post)
+    }
+
+    #[inline(never)]
+    fn first_of_two_apart(&mut self, post: Post) -> Option<Pair> {
+        let entries = &mut self.posts[post.index()];
+        let front = entries.front_mut()?;
+        if front.was_passed_over() {
+            return None;
+        }
+        let (first, is_waiter) = (front.callback()?, front.waiter().is_some());
+        let next = entries.get_mut(1)?.callback()?;
+        let alike = Seat {
+            since: first.since,
+            ..next
+        } == first;
+        alike.then_some(Pair {
+            seat: first,
+            after: next.since,
+            is_waiter,
+        })
     }
 
     /// The very first of a post, unless it is a call.
@@ -174,8 +195,21 @@ impl Queue {
         self.posts[post.index()].front()?.waiter()
     }
 
+    /// Takes the very first of a post out, if it is a call and others of its run are left: `to` takes over what is called.
+    #[inline(always)]
+    pub fn pop_call(&mut self, post: Post, to: &mut Thunk) -> Option<About> {
+        let at = post.index();
+        let Entry::Run(run) = self.posts[at].front_mut()? else {
+            return None;
+        };
+        if run.len() < 2 || !run.pop(to) {
+            return None;
+        }
+        self.lens[at] -= 1;
+        Some(run.about)
+    }
+
     /// Takes the very first of a post out; others are left.
-    #[inline]
     pub fn take_first(&mut self, post: Post) -> Option<Taken> {
         let entries = &mut self.posts[post.index()];
         let taken = match entries.front_mut()? {

@@ -65,7 +65,7 @@ impl Stamps {
     }
 
     /// Of the first; of a row of none, anything.
-    #[inline]
+    #[inline(always)]
     fn front(&mut self) -> u64 {
         if self.first.of == 0 {
             self.next();
@@ -74,7 +74,7 @@ impl Stamps {
     }
 
     /// Of the first two.
-    #[inline]
+    #[inline(always)]
     fn first_two(&mut self) -> (u64, u64) {
         let first = self.front();
         let second = match self.first.of {
@@ -140,23 +140,26 @@ impl Run {
     }
 
     /// Since when the first two wait, if there are two.
-    #[inline]
+    #[inline(always)]
     pub fn first_two(&mut self) -> (u64, u64) {
         self.stamps.first_two()
     }
 
-    /// The first, and since when it waits.
-    #[inline]
-    pub fn pop(&mut self) -> Option<(Thunk, u64)> {
-        let thunk = self.calls.pop()?;
-        Some((thunk, self.stamps.pop()))
+    /// The first goes, if there is one: `to` takes over what is called.
+    #[inline(always)]
+    pub fn pop(&mut self, to: &mut Thunk) -> bool {
+        let any = self.calls.pop(to);
+        if any {
+            self.stamps.pop();
+        }
+        any
     }
 
     /// The first, with all that is to be known of it.
     pub fn take(&mut self) -> Option<Call> {
-        let (thunk, since) = self.pop()?;
-        let about = self.about;
-        Some(Call {
+        let (since, about) = (self.since(), self.about);
+        let mut thunk = Thunk::empty();
+        self.pop(&mut thunk).then_some(Call {
             thunk,
             since,
             about,
@@ -198,7 +201,7 @@ mod tests {
                 }
                 assert_eq!(run.take().unwrap().since, since);
             }
-            assert!(run.pop().is_none());
+            assert!(run.take().is_none());
             run.trim();
         }
     }

@@ -3,7 +3,7 @@
 use super::turn::slot_post;
 use crate::error::NothingHeld;
 use crate::layout::{Gate, Place};
-use crate::park::queue::{Queue, Taken};
+use crate::park::queue::{Pair, Queue, Taken};
 use crate::park::waiter::Fate;
 use crate::protocol::ledger::{self, fits};
 use crate::protocol::line::{Doing, State};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 pub(super) struct Short<'a> {
     lane: usize,
     place: &'a Place,
+    /// Whether it is a waiter, and not a call.
+    is_waiter: bool,
     /// Since when it waits, and the one behind it.
     since: u64,
     after: u64,
@@ -53,7 +55,7 @@ impl Attachment {
     /// place stays as it stands for the one behind it. Its ticket is older than that one's arrival, but there is nobody
     /// with whom it would be compared; who joins from here on comes after it either way. The helper need not be rung for
     /// that one: whoever joined first has it rung, or found it ready, after its own try. Nothing is done yet.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_of_ours_alone(&self, queue: &mut Queue, slots: u32) -> Option<Short<'_>> {
         let lanes = self.own_lanes();
         let lane = lanes.trailing_zeros() as usize;
@@ -64,7 +66,11 @@ impl Attachment {
             return None;
         }
         let place = line.place(self.me, lane)?;
-        let (seat, after) = queue.first_of_two_alike(slot_post(lane))?;
+        let Pair {
+            seat,
+            after,
+            is_waiter,
+        } = queue.first_of_two_alike(slot_post(lane))?;
         // What one slot may be taken up to, for the handle of these.
         let room = fast_bound(hot, lane, seat.bound.min(seat.ceiling)).min(i32::MAX as u32);
         let running = hot.running.get().wrapping_sub(1);
@@ -76,17 +82,20 @@ impl Attachment {
         Some(Short {
             lane,
             place,
+            is_waiter,
             since: seat.since,
             after,
         })
     }
 
     /// It has its turn. What is left to do, without the lock, is [`Self::run_turn`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn hand_on(self: &Arc<Self>, queue: &mut Queue, short: Short<'_>) -> Option<Taken> {
         let post = slot_post(short.lane);
         short.place.since.poke(short.after);
-        if let Some(first) = queue.front_waiter(post) {
+        if short.is_waiter
+            && let Some(first) = queue.front_waiter(post)
+        {
             first.decide(Fate::Granted);
         }
         match self.hot_record(&self.views.records) {

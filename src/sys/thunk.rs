@@ -4,6 +4,7 @@
 
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr;
 
 /// How much a closure may capture before it is boxed.
 pub(super) const WORDS: usize = 4;
@@ -20,11 +21,12 @@ pub(super) struct Ways {
 }
 
 /// Of a room that was emptied.
-const EMPTY: &Ways = &Ways {
+static NOTHING: Ways = Ways {
     words: 0,
     call: nothing,
     discard: nothing,
 };
+const EMPTY: &Ways = &NOTHING;
 
 /// # Safety
 ///
@@ -59,9 +61,13 @@ impl<F: FnOnce()> Of<F> {
 }
 
 /// An `FnOnce() + Send`, called at most once. Dropped uncalled, it drops what it captured.
+///
+/// Where many are moved, they are moved in their parts: what was stored in small pieces and is loaded in a large one comes
+/// only once all of it is in the cache, some five nanoseconds later.
+#[repr(C)]
 pub struct Thunk {
-    ways: &'static Ways,
     room: Room,
+    ways: &'static Ways,
 }
 
 // SAFETY: it is made of a closure that is Send, and a shared reference to it gives out nothing.
@@ -87,22 +93,75 @@ impl Thunk {
         // SAFETY: it is large and aligned enough, by the assertion, and this function's own.
         unsafe { room.as_mut_ptr().cast::<F>().write(closure) };
         let ways = Of::<F>::WAYS;
-        Thunk { ways, room }
+        Thunk { room, ways }
     }
 
-    /// What it is made of, for who puts it together again.
+    /// One that does nothing, and is there to be [filled](Self::fill).
     #[inline]
-    pub(super) fn into_parts(self) -> (&'static Ways, Room) {
-        let whole = ManuallyDrop::new(self);
-        (whole.ways, whole.room)
+    pub const fn empty() -> Thunk {
+        Thunk {
+            room: [MaybeUninit::uninit(); WORDS],
+            ways: EMPTY,
+        }
     }
 
+    /// Takes over what another is, which is empty afterwards.
+    #[inline(always)]
+    pub fn fill(&mut self, from: &mut Thunk) {
+        let ways = std::mem::replace(&mut from.ways, EMPTY);
+        self.discard();
+        self.room = from.room;
+        self.ways = ways;
+    }
+
+    /// Writes its parts to `at`, the ways and then as many words as it takes.
+    ///
     /// # Safety
     ///
-    /// The parts of a thunk, of whose room all is there that its closure takes; and they are used once.
-    #[inline]
-    pub(super) unsafe fn of_parts(ways: &'static Ways, room: Room) -> Thunk {
-        Thunk { ways, room }
+    /// There is room for all of them.
+    #[inline(always)]
+    pub(super) unsafe fn write_to(self, at: *mut MaybeUninit<*mut ()>) -> usize {
+        let from = ManuallyDrop::new(self);
+        let words = from.ways.words;
+        // SAFETY: the caller's promise.
+        unsafe {
+            at.cast::<&'static Ways>().write(from.ways);
+            for (word, value) in from.room.iter().enumerate() {
+                if word < words {
+                    at.add(1 + word).write(*value);
+                }
+            }
+        }
+        1 + words
+    }
+
+    /// Takes over what [`Self::write_to`] wrote, and says how many words that were.
+    ///
+    /// # Safety
+    ///
+    /// It is there, and is taken over once; all words that a thunk may have can be read.
+    #[inline(always)]
+    pub(super) unsafe fn fill_from(&mut self, at: *const MaybeUninit<*mut ()>) -> usize {
+        self.discard();
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.room = at.add(1).cast::<Room>().read();
+            self.ways = at.cast::<&'static Ways>().read();
+        }
+        1 + self.ways.words
+    }
+
+    /// Drops what it is.
+    #[inline(always)]
+    fn discard(&mut self) {
+        if !ptr::eq(self.ways, EMPTY) {
+            self.discard_now();
+        }
+    }
+
+    #[inline(never)]
+    fn discard_now(&mut self) {
+        drop(std::mem::replace(self, Thunk::empty()));
     }
 
     /// Calls it, where it lies. A second time does nothing.

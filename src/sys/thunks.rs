@@ -2,7 +2,7 @@
 //! it is taken out.
 #![allow(unsafe_code)]
 
-use super::thunk::{Room, Thunk, WORDS, Ways};
+use super::thunk::{Thunk, WORDS};
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -62,42 +62,31 @@ impl Thunks {
         if self.write > LAST {
             self.begin_chunk();
         }
-        let (ways, room) = thunk.into_parts();
-        // SAFETY: the tail is there, and from `write` on it has room for a whole thunk. What is written beyond this one's
-        // words nobody has written yet.
-        unsafe {
+        // SAFETY: the tail is there, and from `write` on it has room for a whole thunk.
+        self.write += unsafe {
             let at = (&raw mut (*self.tail).words).cast::<MaybeUninit<*mut ()>>();
-            let at = at.add(self.write);
-            at.cast::<&'static Ways>().write(ways);
-            at.add(1).cast::<Room>().write(room);
-        }
-        self.write += 1 + ways.words;
+            thunk.write_to(at.add(self.write))
+        };
         self.len += 1;
     }
 
-    /// The first.
-    #[inline]
-    pub fn pop(&mut self) -> Option<Thunk> {
+    /// The first, if there is one: `to` takes over what it is.
+    #[inline(always)]
+    pub fn pop(&mut self, to: &mut Thunk) -> bool {
         if self.len == 0 {
-            return None;
+            return false;
         }
         if self.read > LAST {
             self.leave_chunk();
         }
-        // SAFETY: a closure begins there in the head, as `push` wrote it, and is given away once. The room is read whole,
-        // which lies within the chunk.
-        let (ways, room) = unsafe {
-            let at = (&raw mut (*self.head).words).cast::<MaybeUninit<*mut ()>>();
-            let at = at.add(self.read);
-            (
-                at.cast::<&'static Ways>().read(),
-                at.add(1).cast::<Room>().read(),
-            )
+        // SAFETY: a thunk begins there in the head, as `push` wrote it, and is taken over once. A whole one lies within the
+        // chunk.
+        self.read += unsafe {
+            let at = (&raw const (*self.head).words).cast::<MaybeUninit<*mut ()>>();
+            to.fill_from(at.add(self.read))
         };
-        self.read += 1 + ways.words;
         self.len -= 1;
-        // SAFETY: these are the parts of a thunk, which `push` took apart.
-        Some(unsafe { Thunk::of_parts(ways, room) })
+        true
     }
 
     #[inline(never)]
@@ -140,6 +129,13 @@ impl Thunks {
         self.keep(KEPT);
     }
 
+    fn clear(&mut self) {
+        let mut thunk = Thunk::empty();
+        while self.pop(&mut thunk) {
+            drop(std::mem::replace(&mut thunk, Thunk::empty()));
+        }
+    }
+
     fn keep(&mut self, most: usize) {
         while self.spares > most {
             let chunk = self.spare;
@@ -156,9 +152,7 @@ impl Thunks {
 impl Drop for Thunks {
     fn drop(&mut self) {
         let rest = Rest(self);
-        while let Some(thunk) = rest.0.pop() {
-            drop(thunk);
-        }
+        rest.0.clear();
     }
 }
 
@@ -167,9 +161,7 @@ struct Rest<'a>(&'a mut Thunks);
 
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
-        while let Some(thunk) = self.0.pop() {
-            drop(thunk);
-        }
+        self.0.clear();
         self.0.keep(0);
         // The one that was written and read last is left.
         if !self.0.head.is_null() {
@@ -184,6 +176,11 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    fn pop(row: &mut Thunks) -> Option<Thunk> {
+        let mut thunk = Thunk::empty();
+        row.pop(&mut thunk).then_some(thunk)
+    }
 
     fn push(row: &mut Thunks, out: &Arc<AtomicUsize>, n: usize) {
         let out = out.clone();
@@ -223,16 +220,16 @@ mod tests {
             }
             for _ in 0..less.min(row.len()) {
                 popped += 1;
-                row.pop().unwrap().call();
+                pop(&mut row).unwrap().call();
                 assert_eq!(out.load(SeqCst), popped);
             }
             assert_eq!(row.len(), pushed - popped);
         }
-        assert!(row.pop().is_none());
+        assert!(pop(&mut row).is_none());
         row.trim();
         assert!(row.spares <= KEPT);
         push(&mut row, &out, 7);
-        row.pop().unwrap().call();
+        pop(&mut row).unwrap().call();
         assert_eq!(out.load(SeqCst), 7);
     }
 
@@ -258,7 +255,7 @@ mod tests {
     fn what_is_left_is_dropped() {
         let (mut row, out) = (Thunks::new(), Arc::new(AtomicUsize::new(0)));
         (0..300).for_each(|n| push(&mut row, &out, n));
-        (0..70).for_each(|_| drop(row.pop()));
+        (0..70).for_each(|_| drop(pop(&mut row)));
         assert_eq!(Arc::strong_count(&out), 231);
         drop(row);
         assert_eq!(Arc::strong_count(&out), 1);

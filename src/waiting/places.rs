@@ -24,7 +24,7 @@ pub(super) enum Count {
 }
 
 impl Attachment {
-    #[inline]
+    #[inline(always)]
     pub(super) fn count(&self, post: Post, which: Count) {
         let counts = self.member().queue(post.gate, post.lane);
         let count: Option<&U64> = counts.map(|counts| counts[which as usize]);
@@ -123,7 +123,7 @@ impl Attachment {
     }
 
     /// Counts one that left the queue with what it wanted. Under the queue's lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn left_served(&self, post: Post, since: u64, now: u64) {
         let gate = post.gate;
         self.count(post, Count::Completed);
