@@ -27,7 +27,8 @@ impl Attachment {
     #[inline]
     pub(super) fn hand_on_at_once(self: &Arc<Self>) -> Option<Result<(), NothingHeld>> {
         let lanes = self.own_lanes();
-        if lanes == 0 || self.hot().summary.peek() != lanes {
+        // The state first: in a forked child nothing else is there.
+        if lanes == 0 || self.state.peek() != 0 || self.hot().summary.peek() != lanes {
             return None;
         }
         let mut queue = self.queue.lock();

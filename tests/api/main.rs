@@ -4,6 +4,7 @@ mod admission;
 mod basics;
 mod callbacks;
 mod construction;
+mod drains;
 mod errors;
 mod futures;
 mod limiter_basics;
