@@ -1,11 +1,11 @@
 //! A member's own waiters, first come first served within a post.
 
 use super::Post;
-use super::held::Lent;
 use super::moments::Moments;
 use super::run::{About, Run};
 use super::waiter::{Call, Kind, Nudge, Waiter, note};
 use crate::layout::Gate;
+use crate::protocol::held::Lent;
 use crate::protocol::line::Seat;
 use crate::sys::thunk::Thunk;
 use std::collections::VecDeque;
@@ -111,7 +111,7 @@ pub struct Queue {
     idle: Option<Box<Run>>,
     /// When calls join, and have their turns.
     pub moments: Moments,
-    /// What of [`held`](super::held) is under the lock of this.
+    /// What of the slots that callbacks hold is counted under the lock of this.
     pub lent: Lent,
     /// No deadline of a task lies before this; `None`: there is none.
     pub earliest: Option<u64>,

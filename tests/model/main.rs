@@ -8,6 +8,7 @@
 mod bias;
 mod bucket;
 mod dispose;
+mod held;
 mod ledger;
 mod line;
 mod spare;
