@@ -6,12 +6,13 @@ use super::thunk::{Thunk, WORDS};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Words of a chunk, which with the link makes 1 KB less what the allocator adds.
-const CHUNK: usize = 125;
+/// Words of a chunk, which with the link makes a page less what the allocator adds: what reads ahead in memory does so
+/// within a page.
+const CHUNK: usize = 509;
 /// Past this one nothing begins: the largest would not fit.
 const LAST: usize = CHUNK - 1 - WORDS;
 /// So many chunks are kept when nothing is in them.
-const KEPT: usize = 16;
+const KEPT: usize = 4;
 
 struct Chunk {
     next: *mut Chunk,
@@ -28,8 +29,9 @@ pub struct Thunks {
     read: usize,
     write: usize,
     len: usize,
-    /// Chunks for later, linked, and how many.
+    /// Chunks for later, linked in the order in which they were used, as they lie in memory; and how many.
     spare: *mut Chunk,
+    last_spare: *mut Chunk,
     spares: usize,
 }
 
@@ -46,6 +48,7 @@ impl Thunks {
             write: LAST + 1,
             len: 0,
             spare: ptr::null_mut(),
+            last_spare: ptr::null_mut(),
             spares: 0,
         }
     }
@@ -118,8 +121,13 @@ impl Thunks {
     fn leave_chunk(&mut self) {
         let chunk = self.head;
         // SAFETY: the head is a chunk of ours, and its successor too.
-        unsafe { self.head = std::mem::replace(&mut (*chunk).next, self.spare) };
-        self.spare = chunk;
+        unsafe { self.head = std::mem::replace(&mut (*chunk).next, ptr::null_mut()) };
+        match self.spare.is_null() {
+            true => self.spare = chunk,
+            // SAFETY: if there are spare chunks, this is one.
+            false => unsafe { (*self.last_spare).next = chunk },
+        }
+        self.last_spare = chunk;
         self.spares += 1;
         self.read = 0;
     }
