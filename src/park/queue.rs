@@ -290,9 +290,9 @@ impl Queue {
         }
     }
 
-    /// Joins at the end of its post, behind another callback.
+    /// Joins at the end of its post, behind another callback. The thunk is empty afterwards.
     #[inline]
-    pub fn push_call(&mut self, about: About, thunk: Thunk) {
+    pub fn push_call(&mut self, about: About, thunk: &mut Thunk) {
         let since = self.moments.now();
         let at = about.lane as usize;
         self.lens[at] += 1;
@@ -303,7 +303,7 @@ impl Queue {
     }
 
     #[inline(never)]
-    fn begin_run(&mut self, about: About, thunk: Thunk, since: u64) {
+    fn begin_run(&mut self, about: About, thunk: &mut Thunk, since: u64) {
         let mut run = match self.idle.take() {
             Some(mut run) => {
                 run.about = about;

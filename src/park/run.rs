@@ -126,9 +126,9 @@ impl Run {
         self.calls.len()
     }
 
-    /// At the end.
+    /// At the end. The thunk is empty afterwards.
     #[inline]
-    pub fn push(&mut self, thunk: Thunk, since: u64) {
+    pub fn push(&mut self, thunk: &mut Thunk, since: u64) {
         self.calls.push(thunk);
         self.stamps.push(since);
     }
@@ -192,7 +192,7 @@ mod tests {
             let moments = [5, 5, 5, 7, 9, 9, 9, 9, 5, 5].map(|n| n + round);
             moments
                 .iter()
-                .for_each(|since| run.push(Thunk::new(|| {}), *since));
+                .for_each(|since| run.push(&mut Thunk::new(|| {}), *since));
             for (at, since) in moments.into_iter().enumerate() {
                 assert_eq!(run.len(), moments.len() - at);
                 assert_eq!(run.since(), since);

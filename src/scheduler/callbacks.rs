@@ -64,7 +64,7 @@ impl Scheduler {
 
     /// Without a slot at hand.
     #[inline(never)]
-    fn call_or_queue(&self, f: Thunk, priority: Priority) -> bool {
+    fn call_or_queue(&self, mut f: Thunk, priority: Priority) -> bool {
         let lane = priority.index();
         let attachment = self.attachment();
         // Where a callback of this member and priority waits already and nobody is told, that is all: a newcomer does not
@@ -78,7 +78,7 @@ impl Scheduler {
                 lane: lane as u32,
                 silence,
             };
-            attachment.join_behind(&mut queue, about, f);
+            attachment.join_behind(&mut queue, about, &mut f);
             return false;
         }
         self.call_or_wait(f, priority)

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::ptr;
 
 /// How much a closure may capture before it is boxed.
@@ -114,25 +114,25 @@ impl Thunk {
         self.ways = ways;
     }
 
-    /// Writes its parts to `at`, the ways and then as many words as it takes.
+    /// Writes its parts to `at`, the ways and then as many words as it takes, and says how many words that were. It is empty
+    /// afterwards.
     ///
     /// # Safety
     ///
     /// There is room for all of them.
     #[inline(always)]
-    pub(super) unsafe fn write_to(self, at: *mut MaybeUninit<*mut ()>) -> usize {
-        let from = ManuallyDrop::new(self);
-        let words = from.ways.words;
+    pub(super) unsafe fn write_to(&mut self, at: *mut MaybeUninit<*mut ()>) -> usize {
+        let ways = std::mem::replace(&mut self.ways, EMPTY);
         // SAFETY: the caller's promise.
         unsafe {
-            at.cast::<&'static Ways>().write(from.ways);
-            for (word, value) in from.room.iter().enumerate() {
-                if word < words {
+            at.cast::<&'static Ways>().write(ways);
+            for (word, value) in self.room.iter().enumerate() {
+                if word < ways.words {
                     at.add(1 + word).write(*value);
                 }
             }
         }
-        1 + words
+        1 + ways.words
     }
 
     /// Takes over what [`Self::write_to`] wrote, and says how many words that were.
@@ -176,8 +176,10 @@ impl Thunk {
 impl Drop for Thunk {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: as in `call`; nobody comes after it.
-        unsafe { (self.ways.discard)(&raw mut self.room) };
+        if !ptr::eq(self.ways, EMPTY) {
+            // SAFETY: as in `call`; nobody comes after it.
+            unsafe { (self.ways.discard)(&raw mut self.room) };
+        }
     }
 }
 

@@ -59,9 +59,9 @@ impl Thunks {
         self.len
     }
 
-    /// At the end.
+    /// At the end. The thunk is empty afterwards.
     #[inline]
-    pub fn push(&mut self, thunk: Thunk) {
+    pub fn push(&mut self, thunk: &mut Thunk) {
         if self.write > LAST {
             self.begin_chunk();
         }
@@ -193,26 +193,26 @@ mod tests {
     fn push(row: &mut Thunks, out: &Arc<AtomicUsize>, n: usize) {
         let out = out.clone();
         match n % 6 {
-            0 => row.push(Thunk::new(move || out.store(n, SeqCst))),
-            1 => row.push(Thunk::new(move || out.store(n, SeqCst))),
+            0 => row.push(&mut Thunk::new(move || out.store(n, SeqCst))),
+            1 => row.push(&mut Thunk::new(move || out.store(n, SeqCst))),
             2 => {
                 let ballast = [n; 2];
-                row.push(Thunk::new(move || out.store(ballast[1], SeqCst)));
+                row.push(&mut Thunk::new(move || out.store(ballast[1], SeqCst)));
             }
             3 => {
                 let ballast = [n; 3];
-                row.push(Thunk::new(move || out.store(ballast[2], SeqCst)));
+                row.push(&mut Thunk::new(move || out.store(ballast[2], SeqCst)));
             }
             4 => {
                 let ballast = [n as u8; 3];
-                row.push(Thunk::new(move || {
+                row.push(&mut Thunk::new(move || {
                     out.store(n, SeqCst);
                     assert_eq!(ballast[2], n as u8);
                 }));
             }
             _ => {
                 let ballast = [n; 30];
-                row.push(Thunk::new(move || out.store(ballast[29], SeqCst)));
+                row.push(&mut Thunk::new(move || out.store(ballast[29], SeqCst)));
             }
         }
     }
@@ -252,7 +252,7 @@ mod tests {
         let (mut row, out) = (Thunks::new(), Arc::new(AtomicUsize::new(0)));
         push(&mut row, &out, 1);
         let panics = Panics;
-        row.push(Thunk::new(move || drop(panics)));
+        row.push(&mut Thunk::new(move || drop(panics)));
         (0..100).for_each(|n| push(&mut row, &out, n));
         let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(row)));
         assert!(dropped.is_err());

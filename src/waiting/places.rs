@@ -95,9 +95,9 @@ impl Attachment {
         usual.then_some(queue)
     }
 
-    /// Puts a call there.
+    /// Puts a call there. The thunk is empty afterwards.
     #[inline]
-    pub(crate) fn join_behind(&self, queue: &mut Queue, about: About, thunk: Thunk) {
+    pub(crate) fn join_behind(&self, queue: &mut Queue, about: About, thunk: &mut Thunk) {
         let lane = about.lane as usize;
         let gate = Gate::Scheduler;
         self.count(Post { gate, lane }, Count::Deferred);
