@@ -1,4 +1,4 @@
-//! A [`Mutex`](super::mutex::Mutex) that costs the thread which takes it again and again no locked instruction; see
+//! A [`Mutex`] that costs the thread which takes it again and again no locked instruction; see
 //! [`bias`](super::bias).
 //!
 //! The bias is granted to who took the mutex so often in a row. To revoke it takes some 15 us while the owner runs. So
