@@ -61,6 +61,11 @@
 
 #[cfg(not(shmsched_loom))]
 pub(crate) mod sys;
+/// What of it a model can run.
+#[cfg(shmsched_loom)]
+pub(crate) mod sys {
+    pub mod bias;
+}
 
 mod layout;
 mod protocol;
@@ -189,6 +194,9 @@ pub mod model {
     }
     pub mod protocol {
         pub use crate::protocol::*;
+    }
+    pub mod sys {
+        pub use crate::sys::*;
     }
     pub mod words {
         pub use crate::words::*;

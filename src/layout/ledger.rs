@@ -130,6 +130,7 @@ impl Member {
     }
 
     /// Notes how long something took: a hold from whatever thread, a wait under the lock of the member's queue only.
+    #[inline(always)]
     pub fn took(&self, what: Took, ns: u64) {
         let us = ns / 1_000;
         let at = (u64::BITS - us.leading_zeros()).min(31) as usize;
@@ -144,6 +145,10 @@ impl Member {
             } else {
                 count.put(count.peek().wrapping_add(1));
                 sum.put(sum.peek().wrapping_add(us));
+                if longest.peek() < us {
+                    longest.put(us);
+                }
+                return;
             }
             let mut seen = longest.get();
             while seen < us {

@@ -4,7 +4,9 @@
 //! lane acts for the member. A thread that stands first sleeps on the member's bell itself; all others are woken through
 //! process memory ([`waiter`]): threads by unpark, tasks by their waker.
 
+pub mod moments;
 pub mod queue;
+pub mod run;
 pub mod waiter;
 
 use crate::layout::{Gate, LANES};

@@ -1,9 +1,13 @@
 //! A member's own waiters, first come first served within a post.
 
 use super::Post;
+use super::moments::Moments;
+use super::run::{About, Run};
 use super::waiter::{Call, Kind, Nudge, Waiter, note};
 use crate::layout::Gate;
+use crate::protocol::held::Lent;
 use crate::protocol::line::Seat;
+use crate::sys::thunk::Thunk;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -14,23 +18,23 @@ const BRIEF: u32 = 4;
 /// But for each of so many, which tries again.
 const RETRY: u32 = 32;
 
-/// Room for so many that wait at a post is kept when none does any more.
+/// Room for so many entries of a post is kept when none does any more.
 const KEPT: usize = 1_024;
 
-/// One that waits.
+/// One that waits, or several.
 pub enum Entry {
     /// A thread, a task, or a callback.
     Waiter(Arc<Waiter>),
-    /// A callback that has not acted for its member.
-    Call(Call),
+    /// Callbacks that have not acted for their member: one at least.
+    Run(Box<Run>),
 }
 
 impl Entry {
-    /// Unless it is a call.
+    /// Unless these are calls.
     pub fn waiter(&self) -> Option<&Arc<Waiter>> {
         match self {
             Entry::Waiter(waiter) => Some(waiter),
-            Entry::Call(_) => None,
+            Entry::Run(_) => None,
         }
     }
 
@@ -42,22 +46,58 @@ impl Entry {
         self.waiter().is_some_and(|own| own.passed.peek() != 0)
     }
 
-    /// Where it waits.
-    pub fn post(&self) -> Post {
+    /// How many they are.
+    pub fn len(&self) -> usize {
         match self {
-            Entry::Waiter(waiter) => waiter.post,
-            Entry::Call(call) => call.post(),
+            Entry::Waiter(_) => 1,
+            Entry::Run(run) => run.len(),
         }
     }
 
-    /// What it asks for, if it is a callback.
-    pub fn callback(&self) -> Option<Seat> {
+    /// Where they wait.
+    pub fn post(&self) -> Post {
+        match self {
+            Entry::Waiter(waiter) => waiter.post,
+            Entry::Run(run) => Post {
+                gate: Gate::Scheduler,
+                lane: run.about.lane as usize,
+            },
+        }
+    }
+
+    /// What the first of them asks for, if it is a callback.
+    fn callback(&mut self) -> Option<Seat> {
         match self {
             Entry::Waiter(waiter) => {
                 matches!(waiter.kind, Kind::Callback(_)).then(|| waiter.seat())
             }
-            Entry::Call(call) => Some(call.seat()),
+            Entry::Run(run) => Some(run.about.seat(run.since())),
         }
+    }
+}
+
+/// Two callbacks, one behind the other, that ask for the same.
+pub struct Pair {
+    /// What the first asks for, and since when.
+    pub seat: Seat,
+    /// Since when the second waits.
+    pub after: u64,
+    /// Whether the first is a [`Waiter`].
+    pub is_waiter: bool,
+}
+
+/// One that was taken out.
+pub enum Taken {
+    /// A thread, a task, or a callback.
+    Waiter(Arc<Waiter>),
+    /// A callback that did not act for its member.
+    Call(Call),
+}
+
+fn run_of(entry: Entry) -> Option<Box<Run>> {
+    match entry {
+        Entry::Run(run) => Some(run),
+        Entry::Waiter(_) => None,
     }
 }
 
@@ -65,6 +105,14 @@ impl Entry {
 #[derive(Default)]
 pub struct Queue {
     posts: [VecDeque<Entry>; Post::COUNT],
+    /// How many wait at each.
+    lens: [usize; Post::COUNT],
+    /// A run of nobody, for the next.
+    idle: Option<Box<Run>>,
+    /// When calls join, and have their turns.
+    pub moments: Moments,
+    /// What of the slots that callbacks hold is counted under the lock of this.
+    pub lent: Lent,
     /// No deadline of a task lies before this; `None`: there is none.
     pub earliest: Option<u64>,
     /// Posts for whose bell bits the helper sleeps, or will before it lets go of this, and until when at the latest.
@@ -93,32 +141,92 @@ impl Queue {
     pub fn first(&mut self, post: Post) -> Option<&Arc<Waiter>> {
         let at = self.acting(post)?;
         let entries = &mut self.posts[post.index()];
-        if let Entry::Call(_) = entries[at]
-            && let Some(Entry::Call(call)) = entries.remove(at)
+        if let Entry::Run(run) = &mut entries[at]
+            && let Some(call) = run.take()
         {
-            entries.insert(at, Entry::Waiter(Arc::new(call.into_waiter())));
+            let waiter = Entry::Waiter(Arc::new(call.into_waiter()));
+            match run.len() {
+                0 => self.idle = run_of(std::mem::replace(&mut entries[at], waiter)),
+                _ => entries.insert(at, waiter),
+            }
         }
         entries[at].waiter()
     }
 
-    /// The first two of a post, if the very first acts for the member.
-    #[inline]
-    pub fn first_two(&self, post: Post) -> Option<(&Entry, &Entry)> {
-        let post = &self.posts[post.index()];
-        let (first, next) = (post.front()?, post.get(1)?);
-        (!first.was_passed_over()).then_some((first, next))
+    /// The first two of a post, if the very first acts for the member and both are callbacks that ask for the same.
+    #[inline(always)]
+    pub fn first_of_two_alike(&mut self, post: Post) -> Option<Pair> {
+        if let Some(Entry::Run(run)) = self.posts[post.index()].front_mut()
+            && run.len() > 1
+        {
+            let (first, next) = run.first_two();
+            return Some(Pair {
+                seat: run.about.seat(first),
+                after: next,
+                is_waiter: false,
+            });
+        }
+        self.first_of_two_apart(post)
     }
 
-    /// Whether the very first of a post is a call.
+    #[inline(never)]
+    fn first_of_two_apart(&mut self, post: Post) -> Option<Pair> {
+        let entries = &mut self.posts[post.index()];
+        let front = entries.front_mut()?;
+        if front.was_passed_over() {
+            return None;
+        }
+        let (first, is_waiter) = (front.callback()?, front.waiter().is_some());
+        let next = entries.get_mut(1)?.callback()?;
+        let alike = Seat {
+            since: first.since,
+            ..next
+        } == first;
+        alike.then_some(Pair {
+            seat: first,
+            after: next.since,
+            is_waiter,
+        })
+    }
+
+    /// The very first of a post, unless it is a call.
     #[inline]
-    pub fn starts_with_call(&self, post: Post) -> bool {
-        matches!(self.posts[post.index()].front(), Some(Entry::Call(_)))
+    pub fn front_waiter(&self, post: Post) -> Option<&Arc<Waiter>> {
+        self.posts[post.index()].front()?.waiter()
+    }
+
+    /// Takes the very first of a post out, if it is a call and others of its run are left: `to` takes over what is called.
+    #[inline(always)]
+    pub fn pop_call(&mut self, post: Post, to: &mut Thunk) -> Option<About> {
+        let at = post.index();
+        let Entry::Run(run) = self.posts[at].front_mut()? else {
+            return None;
+        };
+        if run.len() < 2 || !run.pop(to) {
+            return None;
+        }
+        self.lens[at] -= 1;
+        Some(run.about)
     }
 
     /// Takes the very first of a post out; others are left.
-    #[inline]
-    pub fn take_first(&mut self, post: Post) -> Option<Entry> {
-        self.posts[post.index()].pop_front()
+    pub fn take_first(&mut self, post: Post) -> Option<Taken> {
+        let entries = &mut self.posts[post.index()];
+        let taken = match entries.front_mut()? {
+            Entry::Run(run) => {
+                let call = run.take()?;
+                if run.len() == 0 {
+                    self.idle = entries.pop_front().and_then(run_of);
+                }
+                Taken::Call(call)
+            }
+            Entry::Waiter(_) => match entries.pop_front()? {
+                Entry::Waiter(waiter) => Taken::Waiter(waiter),
+                Entry::Run(_) => return None,
+            },
+        };
+        self.lens[post.index()] -= 1;
+        Some(taken)
     }
 
     /// Whether this waiter acts for the member.
@@ -168,6 +276,7 @@ impl Queue {
         }
         let gate = waiter.post.gate;
         self.posts[waiter.post.index()].push_back(Entry::Waiter(waiter.clone()));
+        self.lens[waiter.post.index()] += 1;
         waiter.pending.put(self.pending(gate) as u32);
     }
 
@@ -175,16 +284,35 @@ impl Queue {
     #[inline]
     pub fn ends_with_callback(&self, post: Post) -> bool {
         match self.posts[post.index()].back() {
-            Some(Entry::Call(_)) => true,
+            Some(Entry::Run(_)) => true,
             Some(Entry::Waiter(last)) => matches!(last.kind, Kind::Callback(_)),
             None => false,
         }
     }
 
-    /// Joins at the end of its post, behind another callback.
+    /// Joins at the end of its post, behind another callback. The thunk is empty afterwards.
     #[inline]
-    pub fn push_call(&mut self, call: Call) {
-        self.posts[call.post().index()].push_back(Entry::Call(call));
+    pub fn push_call(&mut self, about: About, thunk: &mut Thunk) {
+        let since = self.moments.now();
+        let at = about.lane as usize;
+        self.lens[at] += 1;
+        match self.posts[at].back_mut() {
+            Some(Entry::Run(run)) if run.about == about => run.push(thunk, since),
+            _ => self.begin_run(about, thunk, since),
+        }
+    }
+
+    #[inline(never)]
+    fn begin_run(&mut self, about: About, thunk: &mut Thunk, since: u64) {
+        let mut run = match self.idle.take() {
+            Some(mut run) => {
+                run.about = about;
+                run
+            }
+            None => Box::new(Run::new(about)),
+        };
+        run.push(thunk, since);
+        self.posts[about.lane as usize].push_back(Entry::Run(run));
     }
 
     /// Gives up the room of a post at which nobody waits, if it is much.
@@ -192,6 +320,9 @@ impl Queue {
         let post = &mut self.posts[post.index()];
         if post.is_empty() && post.capacity() > KEPT {
             *post = VecDeque::new();
+        }
+        if let Some(idle) = &mut self.idle {
+            idle.trim();
         }
     }
 
@@ -208,6 +339,7 @@ impl Queue {
             return false;
         };
         post.remove(at);
+        self.lens[waiter.post.index()] -= 1;
         if self.pending(waiter.post.gate) == 0 {
             waiter.notes.set_bits(note::LAST);
         }
@@ -216,14 +348,17 @@ impl Queue {
 
     /// How many wait at a post.
     pub fn len(&self, post: Post) -> usize {
-        self.posts[post.index()].len()
+        self.lens[post.index()]
     }
 
     /// Takes everybody of a gate out.
     pub fn drain(&mut self, gate: Gate) -> Vec<Entry> {
         let posts = Post::of(gate);
         let all: Vec<_> = posts
-            .flat_map(|post| std::mem::take(&mut self.posts[post.index()]))
+            .flat_map(|post| {
+                self.lens[post.index()] = 0;
+                std::mem::take(&mut self.posts[post.index()])
+            })
             .collect();
         if let Some(last) = all.last().and_then(Entry::waiter) {
             last.notes.set_bits(note::LAST);

@@ -1,6 +1,7 @@
 //! One caller that waits, as its own process sees it.
 
 use super::Post;
+use super::run::About;
 use crate::layout::Gate;
 use crate::protocol::line::Seat;
 use crate::sys::mutex::Mutex;
@@ -15,24 +16,17 @@ use std::thread::Thread;
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// A callback of the Scheduler that was queued behind another, for one slot and without a deadline, and of which nobody is
-/// told: no more than that takes, since there may be many. Once it acts for its member it becomes a [`Waiter`].
-#[repr(C)]
+/// told, taken out of its [`Run`](super::run::Run). Once it acts for its member it becomes a [`Waiter`].
 pub struct Call {
     /// What is called.
     pub thunk: Thunk,
     /// Since when it waits.
     pub since: u64,
-    /// What the handle adds to the segment's target.
-    pub bound: u32,
-    /// The handle's own overall limit.
-    pub ceiling: u32,
-    /// Its priority's index.
-    pub lane: u32,
-    /// Whether anybody may be told of its panic.
-    pub silence: Silence,
+    /// What it had in common with others.
+    pub about: About,
 }
 
-/// Whether somebody may come to listen. It ends a [`Call`], as wide as it can, so that a call is moved in few steps.
+/// Whether somebody may come to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Silence {
@@ -42,59 +36,15 @@ pub enum Silence {
     ForEver,
 }
 
-const _: () = assert!(size_of::<Call>() == 64);
-
 impl Call {
-    /// The lane of what is no member's call.
-    const NOBODY: u32 = u32::MAX;
-
-    /// A job that has its turn, where calls have theirs.
-    #[inline]
-    pub fn of_nobody(job: Job) -> Call {
-        Call {
-            thunk: Thunk::new(job),
-            since: 0,
-            bound: 0,
-            ceiling: 0,
-            lane: Call::NOBODY,
-            silence: Silence::ForEver,
-        }
-    }
-
-    /// Whether it is that.
-    #[inline]
-    pub fn is_nobodys(&self) -> bool {
-        self.lane == Call::NOBODY
-    }
-
-    /// What it asks for, as its member's place says it.
-    pub fn seat(&self) -> Seat {
-        Seat {
-            amount: 1,
-            bound: self.bound,
-            ceiling: self.ceiling,
-            since: self.since,
-        }
-    }
-
-    /// Where it waits.
-    pub fn post(&self) -> Post {
-        Post {
-            gate: Gate::Scheduler,
-            lane: self.lane as usize,
-        }
-    }
-
     /// The same as one that acts for its member.
     pub fn into_waiter(self) -> Waiter {
-        let Call {
-            since,
-            bound,
-            ceiling,
-            ..
-        } = self;
+        let (since, About { bound, ceiling, .. }) = (self.since, self.about);
         let wish = Wish {
-            post: self.post(),
+            post: Post {
+                gate: Gate::Scheduler,
+                lane: self.about.lane as usize,
+            },
             amount: 1,
             bound,
             ceiling,

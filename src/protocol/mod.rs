@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bucket;
+pub mod held;
 pub mod ledger;
 pub mod limiter;
 pub mod line;

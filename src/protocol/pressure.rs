@@ -82,6 +82,7 @@ impl Pressure<'_> {
     }
 
     /// Something was released or spent while somebody waits.
+    #[inline(always)]
     pub fn progress(&self, now: u64) {
         let began = self.words.began.get();
         if began != 0 && now.saturating_sub(self.words.progress.get()) >= GRAIN_NS {

@@ -4,11 +4,13 @@ use super::Scheduler;
 use crate::Priority;
 use crate::error::{AcquireError, NothingHeld};
 use crate::layout::Gate;
-use crate::park::waiter::{Call, Job, Silence};
+use crate::park::run::About;
+use crate::park::waiter::{Job, Silence};
+use crate::protocol::held::Refused;
 use crate::segment::attachment::Attachment;
-use crate::sys::clock;
 use crate::sys::thunk::Thunk;
 use crate::trace::{Teller, Tracer};
+use crate::waiting::jobs::Turn;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -62,23 +64,21 @@ impl Scheduler {
 
     /// Without a slot at hand.
     #[inline(never)]
-    fn call_or_queue(&self, f: Thunk, priority: Priority) -> bool {
+    fn call_or_queue(&self, mut f: Thunk, priority: Priority) -> bool {
         let lane = priority.index();
         let attachment = self.attachment();
         // Where a callback of this member and priority waits already and nobody is told, that is all: a newcomer does not
         // pass it, and whoever that is has seen to it that they are looked after.
         if let Some(silence) = self.trace.silence()
-            && let Some(queue) = attachment.queue_behind(self.wish(lane, 1).post)
+            && let Some(mut queue) = attachment.queue_behind(self.wish(lane, 1).post)
         {
-            let call = Call {
-                thunk: f,
-                since: clock::now(),
+            let about = About {
                 bound: self.bounds[lane],
                 ceiling: self.max,
                 lane: lane as u32,
                 silence,
             };
-            attachment.join_behind(queue, call);
+            attachment.join_behind(&mut queue, about, &mut f);
             return false;
         }
         self.call_or_wait(f, priority)
@@ -127,7 +127,7 @@ impl Scheduler {
 
 /// Runs a callback whose slot is taken; a panic gives the slot back first.
 fn called_back(attachment: &Arc<Attachment>, trace: &Tracer, f: impl FnOnce(), priority: Priority) {
-    attachment.raw_held.add(1);
+    attachment.raw_held.add();
     if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
         let _ = attachment.release();
         if let Some(teller) = trace.teller(attachment) {
@@ -138,20 +138,44 @@ fn called_back(attachment: &Arc<Attachment>, trace: &Tracer, f: impl FnOnce(), p
 }
 
 impl Attachment {
+    /// Gives back a slot that a callback was started with.
+    pub(crate) fn release(self: &Arc<Self>) -> Result<(), NothingHeld> {
+        if let Some(handed_on) = self.hand_on_at_once() {
+            return handed_on;
+        }
+        while let Err(refused) = self.raw_held.sub() {
+            match refused {
+                Refused::Nothing => return Err(NothingHeld),
+                Refused::Lent => self.raw_held.take_back(&mut self.queue.lock().lent),
+            }
+        }
+        self.give(1);
+        Ok(())
+    }
+
     /// Runs a call that has its slot. Its panic was reported by the panic hook and goes no further (E4).
     #[inline]
-    pub(crate) fn call_now(self: &Arc<Self>, call: &mut Call) {
-        self.raw_held.add(1);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| call.thunk.call())) {
-            self.panicked(call, panic);
+    pub(crate) fn call_now(self: &Arc<Self>, turn: &mut Turn) {
+        self.count_held();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn.thunk.call())) {
+            self.panicked(turn, panic);
+        }
+    }
+
+    /// Counts a slot that a callback begins with.
+    #[inline]
+    fn count_held(&self) {
+        let lent = self.queue.enter();
+        if !lent.is_some_and(|mut queue| self.raw_held.add_lent(&mut queue.lent)) {
+            self.raw_held.add();
         }
     }
 
     #[cold]
-    fn panicked(self: &Arc<Self>, call: &Call, panic: Box<dyn Any + Send>) {
+    fn panicked(self: &Arc<Self>, turn: &Turn, panic: Box<dyn Any + Send>) {
         let _ = self.release();
         if let (Silence::Now, Some(priority)) =
-            (call.silence, Priority::from_index(call.lane as usize))
+            (turn.silence, Priority::from_index(turn.lane as usize))
             && let Some(teller) = Tracer::default().teller(self)
         {
             teller.panicked(Gate::Scheduler, priority, 1);

@@ -5,6 +5,7 @@ mod callbacks;
 mod close;
 mod permit;
 mod run;
+mod short;
 mod stats;
 mod take;
 mod task;

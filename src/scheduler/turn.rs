@@ -1,15 +1,15 @@
 //! A turn at the Scheduler: taking slots, giving them back, and who is next.
 
 use super::Held;
-use crate::error::{AcquireError, NothingHeld};
+use crate::error::AcquireError;
 use crate::layout::{Gate, Record, SchedulerHot, Took};
 use crate::park::Post;
 use crate::park::queue::Queue;
 use crate::park::waiter::{Fate, Kind, Nudge, Waiter, Wish};
 use crate::protocol::ledger::spare::{self, Step};
 use crate::protocol::ledger::{self, Refused, fits};
-use crate::protocol::line::{Doing, Mark, Seat, State};
-use crate::protocol::scheduler::{LEND_NS, Limits, Moment, PATIENCE_NS, fast_bound};
+use crate::protocol::line::{Doing, Mark, Seat};
+use crate::protocol::scheduler::{LEND_NS, Limits, Moment, PATIENCE_NS};
 use crate::protocol::turn::{NEVER, Outlook};
 use crate::segment::Scope;
 use crate::segment::attachment::Attachment;
@@ -60,14 +60,15 @@ fn chance() -> u32 {
     })
 }
 
-fn slot_post(lane: usize) -> Post {
+pub(super) fn slot_post(lane: usize) -> Post {
     let gate = Gate::Scheduler;
     Post { gate, lane }
 }
 
 impl Attachment {
     /// The lanes of the Scheduler at which this member's queue has somebody.
-    fn own_lanes(&self) -> u32 {
+    #[inline]
+    pub(super) fn own_lanes(&self) -> u32 {
         self.own_posts.get() & ((1 << crate::layout::LANES) - 1)
     }
 
@@ -402,23 +403,6 @@ impl Attachment {
         self.give(held.slots());
     }
 
-    /// Gives back a slot that a callback was started with.
-    pub(crate) fn release(self: &Arc<Self>) -> Result<(), NothingHeld> {
-        let held = &self.raw_held;
-        let mut seen = held.get();
-        loop {
-            let Some(left) = seen.checked_sub(1) else {
-                return Err(NothingHeld);
-            };
-            match held.replace(seen, left) {
-                Ok(_) => break,
-                Err(now) => seen = now,
-            }
-        }
-        self.give(1);
-        Ok(())
-    }
-
     /// Gives slots back and calls who is next. Never fails.
     pub(crate) fn give(self: &Arc<Self>, slots: u32) {
         let views = &self.views;
@@ -462,8 +446,8 @@ impl Attachment {
         if !self.is_well() && self.failure_at(Gate::Scheduler).is_some() {
             return false;
         }
-        if let Some(lane) = self.next_of_ours_alone(&mut queue, slots) {
-            let turn = self.take_turn(&mut queue, slot_post(lane));
+        if let Some(short) = self.next_of_ours_alone(&mut queue, slots) {
+            let turn = self.hand_on(&mut queue, short);
             drop(queue);
             self.run_turn(turn);
             return true;
@@ -496,50 +480,6 @@ impl Attachment {
             _ => self.ring(self.me, slot_post(lane)),
         }
         true
-    }
-
-    /// The short way, while callbacks of one lane of this member are all that waits: the next of them has its turn, and the
-    /// place stays as it stands for the one behind it. Its ticket is older than that one's arrival, but there is nobody
-    /// with whom it would be compared; who joins from here on comes after it either way. The helper need not be rung for
-    /// that one: whoever joined first has it rung, or found it ready, after its own try. The lane from whose queue it is
-    /// to be taken out.
-    #[inline]
-    fn next_of_ours_alone(self: &Arc<Self>, queue: &mut Queue, slots: u32) -> Option<usize> {
-        let lanes = self.own_lanes();
-        let lane = lanes.trailing_zeros() as usize;
-        let line = self.views.line(Gate::Scheduler);
-        let hot = self.hot();
-        // None any more, if the last left before the queue's lock was had.
-        if lanes.count_ones() != 1 || hot.hurry.get() != 0 || !line.is_alone(self.me, lane) {
-            return None;
-        }
-        let place = line.place(self.me, lane)?;
-        let (first, next) = queue.first_two(slot_post(lane))?;
-        let (seat, after) = (first.callback()?, next.callback()?);
-        let alike = Seat {
-            since: seat.since,
-            ..after
-        } == seat;
-        // What one slot may be taken up to, for the handle of these.
-        let room = fast_bound(hot, lane, seat.bound.min(seat.ceiling)).min(i32::MAX as u32);
-        let running = hot.running.get().wrapping_sub(1);
-        // Called already means that it is served in a moment.
-        let asleep = State(place.state.get()).doing() == Doing::Asleep;
-        if !(alike && asleep) || (slots, seat.amount) != (1, 1) || !fits(running, 1, room) {
-            return None;
-        }
-        place.since.poke(after.since);
-        if let Some(first) = first.waiter() {
-            first.decide(Fate::Granted);
-        }
-        match self.hot_record(&self.views.records) {
-            Some(record) => ledger::pass_on(record, 1),
-            None => ledger::pass_on(&self.own(), 1),
-        }
-        let now = clock::now();
-        self.left_served(slot_post(lane), seat.since, now);
-        self.member().held_since.put(now);
-        Some(lane)
     }
 
     /// Runs this member's callbacks whose turn came by a release of this thread that was no hand-over.

@@ -37,6 +37,15 @@ pub fn coarse_now() -> u64 {
     )
 }
 
+/// Which tick of the coarse clock it is: a number that says only whether it is another.
+#[inline]
+pub fn tick() -> u64 {
+    let at = clock_gettime(ClockId::MonotonicCoarse);
+    (at.tv_sec as u64)
+        .wrapping_mul(SECOND as u64)
+        .wrapping_add(at.tv_nsec as u64)
+}
+
 /// [`coarse_now`] in milliseconds.
 #[inline]
 pub fn coarse_ms() -> u64 {

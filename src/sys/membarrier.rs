@@ -12,7 +12,10 @@ use rustix::thread::{MembarrierCommand, membarrier};
 /// # Errors
 /// `ENOSYS` where the kernel has no membarrier or a filter forbids it.
 pub fn register() -> io::Result<()> {
-    Ok(membarrier(MembarrierCommand::RegisterGlobalExpedited)?)
+    membarrier(MembarrierCommand::RegisterGlobalExpedited)?;
+    // Soon, since the first time is dear once there are more threads.
+    let _ = is_at_hand();
+    Ok(())
 }
 
 /// Returns after each running thread of each process that called [`register`] has passed a full memory barrier.
@@ -21,6 +24,19 @@ pub fn register() -> io::Result<()> {
 /// `ENOSYS` as there.
 pub fn barrier() -> io::Result<()> {
     Ok(membarrier(MembarrierCommand::GlobalExpedited)?)
+}
+
+/// Whether [`barrier_here`] can be had in this process, which it is for from here on. Cheap if it was asked before.
+pub fn is_at_hand() -> bool {
+    membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+}
+
+/// Returns after each running thread of this process has passed a full memory barrier. [`is_at_hand`] comes first.
+///
+/// # Errors
+/// `ENOSYS` as there.
+pub fn barrier_here() -> io::Result<()> {
+    Ok(membarrier(MembarrierCommand::PrivateExpedited)?)
 }
 
 #[cfg(test)]
@@ -32,5 +48,7 @@ mod tests {
         register().unwrap();
         register().unwrap();
         barrier().unwrap();
+        assert!(is_at_hand());
+        barrier_here().unwrap();
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! | module | facility | why |
 //! | --- | --- | --- |
+//! | [`biased`], [`bias`] | a mutex whose usual user takes no locked instruction | the queue of a member is mostly one thread's |
 //! | [`clock`] | `CLOCK_MONOTONIC` less the time-namespace offset | stamps in a segment agree in every container of one boot |
 //! | [`file`](mod@file) | careful open, publish complete under a name | a file under its name is whole, its blocks are reserved |
 //! | [`fork`] | `pthread_atfork`, hold-off, epoch | a child must not use, unmap or keep alive what its parent holds |
@@ -15,7 +16,8 @@
 //! | [`sigbus`] | opt-in `SIGBUS` handler | a truncated segment is an error, not a death |
 //!
 //! rustix makes the calls wherever it has them; libc serves for open-file-description locks, `pthread_atfork`, signal
-//! actions, and a poll of numbers that may not be descriptors any more. [`thunk`] is no kernel's affair: a queued callback by value, in a few lines of unsafe code.
+//! actions, and a poll of numbers that may not be descriptors any more. [`thunk`] and [`thunks`] are no kernel's affair:
+//! queued callbacks by value, in a few lines of unsafe code.
 
 #[cfg(not(all(
     target_os = "linux",
@@ -24,6 +26,8 @@
 )))]
 compile_error!("shmsched needs 64-bit Linux (5.10 or later) on x86-64 or aarch64");
 
+pub mod bias;
+pub mod biased;
 pub mod clock;
 pub mod file;
 pub mod fork;
@@ -38,3 +42,4 @@ mod publish;
 pub mod sigbus;
 pub mod threads;
 pub mod thunk;
+pub mod thunks;

@@ -91,6 +91,7 @@ impl<T> Mutex<T> {
     }
 
     /// Where the value is. Reading or writing through it is for the holder only.
+    #[inline]
     pub(super) fn as_ptr(&self) -> *mut T {
         self.value.get()
     }

@@ -4,24 +4,29 @@
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ptr;
 
 /// How much a closure may capture before it is boxed.
-const WORDS: usize = 4;
+pub(super) const WORDS: usize = 4;
 
 /// Where the closure lies. Pointers, as a copy of them keeps what they may point to.
-type Room = [MaybeUninit<*mut ()>; WORDS];
+pub(super) type Room = [MaybeUninit<*mut ()>; WORDS];
 
 /// What can be done with a closure whose type is forgotten. Each takes it out of its room, which is empty afterwards.
-struct Ways {
+pub(super) struct Ways {
+    /// How many words of its room a closure takes.
+    pub(super) words: usize,
     call: unsafe fn(*mut Room),
     discard: unsafe fn(*mut Room),
 }
 
 /// Of a room that was emptied.
-const EMPTY: &Ways = &Ways {
+static NOTHING: Ways = Ways {
+    words: 0,
     call: nothing,
     discard: nothing,
 };
+const EMPTY: &Ways = &NOTHING;
 
 /// # Safety
 ///
@@ -32,6 +37,7 @@ struct Of<F>(PhantomData<F>);
 
 impl<F: FnOnce()> Of<F> {
     const WAYS: &'static Ways = &Ways {
+        words: size_of::<F>().div_ceil(size_of::<*mut ()>()),
         call: Self::call,
         discard: Self::discard,
     };
@@ -55,9 +61,13 @@ impl<F: FnOnce()> Of<F> {
 }
 
 /// An `FnOnce() + Send`, called at most once. Dropped uncalled, it drops what it captured.
+///
+/// Where many are moved, they are moved in their parts: what was stored in small pieces and is loaded in a large one comes
+/// only once all of it is in the cache, some five nanoseconds later.
+#[repr(C)]
 pub struct Thunk {
-    ways: &'static Ways,
     room: Room,
+    ways: &'static Ways,
 }
 
 // SAFETY: it is made of a closure that is Send, and a shared reference to it gives out nothing.
@@ -83,7 +93,75 @@ impl Thunk {
         // SAFETY: it is large and aligned enough, by the assertion, and this function's own.
         unsafe { room.as_mut_ptr().cast::<F>().write(closure) };
         let ways = Of::<F>::WAYS;
-        Thunk { ways, room }
+        Thunk { room, ways }
+    }
+
+    /// One that does nothing, and is there to be [filled](Self::fill).
+    #[inline]
+    pub const fn empty() -> Thunk {
+        Thunk {
+            room: [MaybeUninit::uninit(); WORDS],
+            ways: EMPTY,
+        }
+    }
+
+    /// Takes over what another is, which is empty afterwards.
+    #[inline(always)]
+    pub fn fill(&mut self, from: &mut Thunk) {
+        let ways = std::mem::replace(&mut from.ways, EMPTY);
+        self.discard();
+        self.room = from.room;
+        self.ways = ways;
+    }
+
+    /// Writes its parts to `at`, the ways and then as many words as it takes, and says how many words that were. It is empty
+    /// afterwards.
+    ///
+    /// # Safety
+    ///
+    /// There is room for all of them.
+    #[inline(always)]
+    pub(super) unsafe fn write_to(&mut self, at: *mut MaybeUninit<*mut ()>) -> usize {
+        let ways = std::mem::replace(&mut self.ways, EMPTY);
+        // SAFETY: the caller's promise.
+        unsafe {
+            at.cast::<&'static Ways>().write(ways);
+            for (word, value) in self.room.iter().enumerate() {
+                if word < ways.words {
+                    at.add(1 + word).write(*value);
+                }
+            }
+        }
+        1 + ways.words
+    }
+
+    /// Takes over what [`Self::write_to`] wrote, and says how many words that were.
+    ///
+    /// # Safety
+    ///
+    /// It is there, and is taken over once; all words that a thunk may have can be read.
+    #[inline(always)]
+    pub(super) unsafe fn fill_from(&mut self, at: *const MaybeUninit<*mut ()>) -> usize {
+        self.discard();
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.room = at.add(1).cast::<Room>().read();
+            self.ways = at.cast::<&'static Ways>().read();
+        }
+        1 + self.ways.words
+    }
+
+    /// Drops what it is.
+    #[inline(always)]
+    fn discard(&mut self) {
+        if !ptr::eq(self.ways, EMPTY) {
+            self.discard_now();
+        }
+    }
+
+    #[inline(never)]
+    fn discard_now(&mut self) {
+        drop(std::mem::replace(self, Thunk::empty()));
     }
 
     /// Calls it, where it lies. A second time does nothing.
@@ -98,8 +176,10 @@ impl Thunk {
 impl Drop for Thunk {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: as in `call`; nobody comes after it.
-        unsafe { (self.ways.discard)(&raw mut self.room) };
+        if !ptr::eq(self.ways, EMPTY) {
+            // SAFETY: as in `call`; nobody comes after it.
+            unsafe { (self.ways.discard)(&raw mut self.room) };
+        }
     }
 }
 

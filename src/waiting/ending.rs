@@ -70,7 +70,7 @@ impl Attachment {
             }
             let mut nudges = Vec::new();
             for entry in &entries {
-                self.count(entry.post(), Count::Cancelled);
+                (0..entry.len()).for_each(|_| self.count(entry.post(), Count::Cancelled));
                 if let Some(waiter) = entry.waiter() {
                     waiter.decide(Fate::Failed);
                     self.give_up_spot(waiter);

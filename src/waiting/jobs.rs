@@ -3,12 +3,13 @@
 use super::Attempt;
 use crate::error::AcquireError;
 use crate::park::Post;
-use crate::park::queue::{Entry, Queue};
-use crate::park::waiter::{Call, Job, Kind, Nudge, Step, Told, Waiter, Wish, Work};
+use crate::park::queue::{Queue, Taken};
+use crate::park::waiter::{Call, Job, Kind, Nudge, Silence, Step, Told, Waiter, Wish, Work};
 use crate::segment::Handle;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
 use crate::sys::mutex::Mutex;
+use crate::sys::thunk::Thunk;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,10 +21,68 @@ thread_local! {
     static TURNS: RefCell<Turns> = const { RefCell::new(Turns::new()) };
 }
 
+/// A callback that has its turn.
+pub(crate) struct Turn {
+    /// What is called.
+    pub thunk: Thunk,
+    /// Its priority's index.
+    pub lane: u32,
+    /// Whether anybody may be told of its panic.
+    pub silence: Silence,
+}
+
+impl Turn {
+    /// The lane of what is no member's call.
+    const NOBODY: u32 = u32::MAX;
+
+    const fn nothing() -> Turn {
+        Turn {
+            thunk: Thunk::empty(),
+            lane: Turn::NOBODY,
+            silence: Silence::ForEver,
+        }
+    }
+
+    /// A job, where calls are.
+    fn of_nobody(job: Job) -> Turn {
+        Turn {
+            thunk: Thunk::new(job),
+            ..Turn::nothing()
+        }
+    }
+
+    /// Whether it is that.
+    #[inline]
+    fn is_nobodys(&self) -> bool {
+        self.lane == Turn::NOBODY
+    }
+
+    /// Takes over what another is.
+    #[inline(always)]
+    fn fill(&mut self, from: &mut Turn) {
+        self.thunk.fill(&mut from.thunk);
+        (self.lane, self.silence) = (from.lane, from.silence);
+    }
+}
+
+impl From<Call> for Turn {
+    fn from(call: Call) -> Turn {
+        Turn {
+            thunk: call.thunk,
+            lane: call.about.lane,
+            silence: call.about.silence,
+        }
+    }
+}
+
 /// What has its turn on this thread.
 struct Turns {
-    /// All of one kind, so that they are moved in few steps: a job is a call of [nobody](Call::of_nobody).
-    next: VecDeque<Call>,
+    /// The first of them, if `is_first` says so, which is often the only one. All are of one kind: a job is a call of
+    /// [nobody](Turn::of_nobody).
+    first: Turn,
+    is_first: bool,
+    /// Those behind it, or all.
+    next: VecDeque<Turn>,
     /// How many of them are a member's.
     calls: usize,
     /// The member whose calls they are, or were.
@@ -33,6 +92,8 @@ struct Turns {
 impl Turns {
     const fn new() -> Turns {
         Turns {
+            first: Turn::nothing(),
+            is_first: false,
             next: VecDeque::new(),
             calls: 0,
             whose: Weak::new(),
@@ -50,9 +111,44 @@ impl Turns {
         true
     }
 
-    #[inline]
     fn push_job(&mut self, job: Job) {
-        self.next.push_back(Call::of_nobody(job));
+        self.push(Turn::of_nobody(job));
+    }
+
+    fn push_call(&mut self, turn: Turn) {
+        self.calls += 1;
+        self.push(turn);
+    }
+
+    fn push(&mut self, mut turn: Turn) {
+        match self.first_if_none() {
+            Some(first) => {
+                first.fill(&mut turn);
+                self.is_first = true;
+            }
+            None => self.next.push_back(turn),
+        }
+    }
+
+    /// Where the first comes, if there is none. Who puts it there sets `is_first`.
+    #[inline(always)]
+    fn first_if_none(&mut self) -> Option<&mut Turn> {
+        (!self.is_first && self.next.is_empty()).then_some(&mut self.first)
+    }
+
+    /// The first goes, if there is one: `to` takes over what it is.
+    #[inline(always)]
+    fn pop(&mut self, to: &mut Turn) -> bool {
+        if std::mem::take(&mut self.is_first) {
+            to.fill(&mut self.first);
+        } else {
+            match self.next.pop_front() {
+                Some(mut turn) => to.fill(&mut turn),
+                None => return false,
+            }
+        }
+        self.calls -= usize::from(!to.is_nobodys());
+        true
     }
 }
 
@@ -100,20 +196,19 @@ fn run_turns(others: Option<&Receiver<Job>>) {
     }
     // Its calls run here, one after the other, and keep it attached while they do.
     let mut member: Option<Arc<Handle>> = None;
+    let mut call = Turn::nothing();
     loop {
         // A call may have dropped all handles but this one.
         if member.as_ref().is_some_and(|it| Arc::strong_count(it) == 1) {
             run_alone(|| drop(member.take()));
         }
         let mut other = false;
-        let turn = TURNS.try_with(|turns| {
+        let any = TURNS.try_with(|turns| {
             let mut turns = turns.borrow_mut();
-            let call = turns.next.pop_front()?;
-            turns.calls -= usize::from(!call.is_nobodys());
             other = member.as_ref().map(Arc::as_ptr) != Some(turns.whose.as_ptr());
-            Some(call)
+            turns.pop(&mut call)
         });
-        let Ok(Some(mut call)) = turn else {
+        let Ok(true) = any else {
             if member.is_none() {
                 break;
             }
@@ -131,7 +226,7 @@ fn run_turns(others: Option<&Receiver<Job>>) {
             match &member {
                 Some(handle) => handle.attachment.call_now(&mut call),
                 // Nothing is held any more, and nobody is called.
-                None => run_alone(|| drop(call)),
+                None => run_alone(|| drop(std::mem::replace(&mut call, Turn::nothing()))),
             }
         }
         if let Some(others) = others {
@@ -203,11 +298,12 @@ impl Attachment {
     }
 
     /// A call that says itself whose it is.
-    fn job_of_call(&self, mut call: Call) -> Job {
+    fn job_of_call(&self, call: Call) -> Job {
+        let mut turn = Turn::from(call);
         let whose = self.handle().clone();
         Box::new(move || {
             if let Some(handle) = whose.upgrade() {
-                handle.attachment.call_now(&mut call);
+                handle.attachment.call_now(&mut turn);
             }
         })
     }
@@ -228,35 +324,52 @@ impl Attachment {
 
     /// Takes the very first of a post out, a callback that got its turn: a call goes to this thread's loop, if it has one.
     /// What is left to do is [`Self::run_turn`].
-    #[inline]
-    pub(crate) fn take_turn(&self, queue: &mut Queue, post: Post) -> Option<Entry> {
+    #[inline(always)]
+    pub(crate) fn take_turn(&self, queue: &mut Queue, post: Post) -> Option<Taken> {
         let kept = TURNS.try_with(|turns| {
-            let Ok(mut turns) = turns.try_borrow_mut() else {
-                return false;
-            };
-            if !queue.starts_with_call(post) || !turns.admit(self.handle()) {
-                return false;
+            let mut turns = turns.try_borrow_mut().ok()?;
+            if !turns.admit(self.handle()) {
+                return None;
             }
-            if let Some(Entry::Call(call)) = queue.take_first(post) {
-                turns.calls += 1;
-                turns.next.push_back(call);
-            }
-            true
+            let first = turns.first_if_none()?;
+            let about = queue.pop_call(post, &mut first.thunk)?;
+            (first.lane, first.silence) = (about.lane, about.silence);
+            turns.is_first = true;
+            turns.calls += 1;
+            Some(())
         });
         match kept {
-            Ok(true) => None,
-            _ => queue.take_first(post),
+            Ok(Some(())) => None,
+            _ => self.take_last(queue, post),
         }
     }
 
+    #[inline(never)]
+    fn take_last(&self, queue: &mut Queue, post: Post) -> Option<Taken> {
+        let call = match queue.take_first(post)? {
+            Taken::Call(call) => call,
+            waiter => return Some(waiter),
+        };
+        let mut call = Some(call);
+        let _ = TURNS.try_with(|turns| {
+            if let Ok(mut turns) = turns.try_borrow_mut()
+                && turns.admit(self.handle())
+                && let Some(call) = call.take()
+            {
+                turns.push_call(call.into());
+            }
+        });
+        call.map(Taken::Call)
+    }
+
     /// Runs the callback that [`Self::take_turn`] took out.
-    #[inline]
-    pub(crate) fn run_turn(&self, taken: Option<Entry>) {
+    #[inline(always)]
+    pub(crate) fn run_turn(&self, taken: Option<Taken>) {
         let job = match taken {
             None if RUNNING.get() => return,
             None => return run_turns(None),
-            Some(Entry::Call(call)) => Some(self.job_of_call(call)),
-            Some(Entry::Waiter(waiter)) => self.job_of(&waiter),
+            Some(Taken::Call(call)) => Some(self.job_of_call(call)),
+            Some(Taken::Waiter(waiter)) => self.job_of(&waiter),
         };
         job.into_iter().for_each(|job| self.run_job(job));
     }

@@ -4,11 +4,14 @@ use crate::error::AcquireError;
 use crate::layout::Gate;
 use crate::park::Post;
 use crate::park::queue::Queue;
-use crate::park::waiter::{Call, Nudge, Step, Waiter};
+use crate::park::run::About;
+use crate::park::waiter::{Nudge, Step, Waiter};
 use crate::protocol::turn::Why;
 use crate::segment::attachment::Attachment;
+use crate::sys::biased::Inside;
 use crate::sys::clock;
-use crate::sys::mutex::Guard;
+use crate::sys::thunk::Thunk;
+
 use crate::words::U64;
 use std::sync::Arc;
 
@@ -21,6 +24,7 @@ pub(super) enum Count {
 }
 
 impl Attachment {
+    #[inline(always)]
     pub(super) fn count(&self, post: Post, which: Count) {
         let counts = self.member().queue(post.gate, post.lane);
         let count: Option<&U64> = counts.map(|counts| counts[which as usize]);
@@ -77,7 +81,7 @@ impl Attachment {
     /// The queue, if a callback waits at this post of the Scheduler behind which a call may be put, and nothing is the
     /// matter.
     #[inline]
-    pub(crate) fn queue_behind(&self, post: Post) -> Option<Guard<'_, Queue>> {
+    pub(crate) fn queue_behind(&self, post: Post) -> Option<Inside<'_, Queue>> {
         if self.own_posts.peek() & post.bit() == 0 {
             return None;
         }
@@ -91,11 +95,13 @@ impl Attachment {
         usual.then_some(queue)
     }
 
-    /// Puts a call there.
+    /// Puts a call there. The thunk is empty afterwards.
     #[inline]
-    pub(crate) fn join_behind(&self, mut queue: Guard<'_, Queue>, call: Call) {
-        self.count(call.post(), Count::Deferred);
-        queue.push_call(call);
+    pub(crate) fn join_behind(&self, queue: &mut Queue, about: About, thunk: &mut Thunk) {
+        let lane = about.lane as usize;
+        let gate = Gate::Scheduler;
+        self.count(Post { gate, lane }, Count::Deferred);
+        queue.push_call(about, thunk);
     }
 
     /// Takes a waiter out of the queue, served or not; the next of its post takes the place, with a new ticket.
@@ -117,6 +123,7 @@ impl Attachment {
     }
 
     /// Counts one that left the queue with what it wanted. Under the queue's lock.
+    #[inline(always)]
     pub(crate) fn left_served(&self, post: Post, since: u64, now: u64) {
         let gate = post.gate;
         self.count(post, Count::Completed);

@@ -5,6 +5,7 @@ mod basics;
 mod callback_queues;
 mod callbacks;
 mod construction;
+mod drains;
 mod errors;
 mod futures;
 mod lent;

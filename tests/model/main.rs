@@ -5,8 +5,10 @@
 //! end everything is free. Nothing here has a timer, so a wake-up that is lost is a deadlock, which loom reports.
 #![cfg(shmsched_loom)]
 
+mod bias;
 mod bucket;
 mod dispose;
+mod held;
 mod ledger;
 mod line;
 mod spare;

@@ -3,9 +3,10 @@
 
 use crate::puppet::Puppet;
 use crate::support::{Args, Child, LONG, Scene, hear, quiet, say, until};
-use shmsched::{AcquireError, Priority, Segment};
+use shmsched::{AcquireError, Priority, Scheduler, Segment};
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const NORMAL: Priority = Priority::Normal;
@@ -267,4 +268,52 @@ fn case_05_a_fork_amid_an_acquire_leaves_a_child_that_can_open() {
     assert_eq!(bad, "0");
     parent.finish();
     quiet(&location, 2);
+}
+
+/// A queue that one thread drains, so often in a row that it needs no lock, goes on over forks by another thread and by
+/// callbacks; and a child can use its own.
+#[test]
+fn forks_while_a_queue_drains() {
+    const MANY: usize = 20_000;
+    let own = Scheduler::local(1).unwrap();
+    let (ran, done) = (Arc::new(AtomicUsize::new(0)), AtomicBool::new(false));
+    let in_child = |parents: &Scheduler| {
+        let refused = parents.try_acquire(NORMAL).is_err();
+        let fresh = Scheduler::local(1).unwrap();
+        u8::from(!refused || fresh.try_acquire(NORMAL).is_err())
+    };
+    let mut children = Vec::new();
+    std::thread::scope(|scope| {
+        let forking = scope.spawn(|| {
+            let mut children = Vec::new();
+            while !done.load(Ordering::SeqCst) && children.len() < 30 {
+                children.push(fork(|| in_child(&own)));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            children
+        });
+        let (give, given) = std::sync::mpsc::channel();
+        own.acquire_with(drop, NORMAL, ());
+        for n in 0..MANY {
+            let (again, ran, give) = (own.clone(), ran.clone(), give.clone());
+            let callback = move |()| {
+                ran.fetch_add(1, Ordering::SeqCst);
+                if n % 5_000 == 2_500 {
+                    give.send(fork(|| in_child(&again))).unwrap();
+                }
+                again.release().unwrap();
+            };
+            assert!(!own.acquire_with(callback, NORMAL, ()));
+        }
+        own.release().unwrap();
+        done.store(true, Ordering::SeqCst);
+        drop(give);
+        children.extend(given);
+        children.extend(forking.join().unwrap());
+    });
+    assert_eq!(ran.load(Ordering::SeqCst), MANY);
+    assert_eq!(own.stats().running, 0);
+    for child in children {
+        assert_eq!(reap(child, LONG), Some(0));
+    }
 }

@@ -178,6 +178,7 @@ impl<'a> Line<'a> {
     }
 
     /// Whether nobody else stands in the line, in any lane.
+    #[inline(always)]
     pub fn is_alone(&self, spot: u32, lane: usize) -> bool {
         let own = |at: usize| match at == spot as usize / 64 {
             true => 1 << (spot % 64),

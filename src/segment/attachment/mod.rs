@@ -13,8 +13,10 @@ use crate::layout::{Checked, LANES, Member, SchedulerHot};
 use crate::location::Location;
 use crate::park::queue::Queue;
 use crate::park::{self, Post};
+use crate::protocol::held::Held;
 use crate::protocol::ledger::spare;
 use crate::protocol::roster::Owner;
+use crate::sys::biased::Biased;
 use crate::sys::mutex::Mutex;
 use crate::words::{U32, U64};
 use lease::Leases;
@@ -33,7 +35,7 @@ pub(crate) struct Attachment {
     pub state: U32,
     /// Bits of the posts at which this member's queue has somebody. Written under the queue's lock.
     pub own_posts: U32,
-    pub queue: Mutex<Queue>,
+    pub queue: Biased<Queue>,
     leases: Mutex<Leases>,
     common: Mutex<()>,
     pub files: Mutex<Option<Files>>,
@@ -46,7 +48,7 @@ pub(crate) struct Attachment {
     /// Tests fix the lottery's draw: draw + 1; 0 is chance.
     pub draw: U32,
     /// Slots taken by `acquire_with` and not yet released.
-    pub raw_held: U32,
+    pub raw_held: Held,
     pub helper: Mutex<crate::waiting::helper::Helper>,
     pub lookout: Mutex<crate::waiting::lookout::Lookout>,
     /// Counters of the member slot's earlier owners: deferred, completed, cancelled, lost.
@@ -107,7 +109,7 @@ impl Attachment {
             serial,
             state: U32::new(0),
             own_posts: U32::new(0),
-            queue: Mutex::new(Queue::default()),
+            queue: Biased::new(Queue::default()),
             leases: Mutex::new(Leases::default()),
             common: Mutex::new(()),
             files: Mutex::new(parts.files),
@@ -115,7 +117,7 @@ impl Attachment {
             looked: U64::new(0),
             asked_gone: U64::new(0),
             draw: U32::new(0),
-            raw_held: U32::new(0),
+            raw_held: Held::default(),
             helper: Mutex::new(Default::default()),
             lookout: Mutex::new(Default::default()),
             baseline,
