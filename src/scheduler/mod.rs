@@ -3,9 +3,11 @@
 mod acquire;
 mod callbacks;
 mod close;
+mod give;
 mod permit;
 mod run;
 mod short;
+mod spares;
 mod stats;
 mod take;
 mod task;
