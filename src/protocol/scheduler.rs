@@ -205,7 +205,7 @@ impl Gate<'_> {
         if spare::phase(self.hot.spares.get()) != spare::LENT {
             return None; // pair: spare-lend
         }
-        // One from the future is a scribbler's, or of an earlier boot.
+        // One from the future is a scribbler's, of an earlier boot, or was lent after `now` was read: a look too many.
         let due = self.cold.lent.get().saturating_add(LEND_NS);
         Some(match due.saturating_sub(now) > LEND_NS {
             true => now,

@@ -173,15 +173,8 @@ pub fn advance(
         {
             continue;
         }
-        // Who left made a new watcher, who sleeps for longer than it should. The first of two that only watch was mostly
-        // rung when it became the second, and is about to say so; if not, the second watches.
-        let knows = |(nth, due): (usize, u64)| {
-            why == Why::Moved && nth == 0 && due == NEVER && plan.watchers.len() > 1
-        };
-        for (nth, (at, due)) in plan.watchers.iter().enumerate() {
-            if why == Why::Freed || knows((nth, *due)) {
-                continue;
-            }
+        // Who left made a new watcher, who sleeps for longer than it should.
+        for (at, due) in plan.watchers.iter().filter(|_| why != Why::Freed) {
             let entry = &entries[*at];
             let asleep = entry.state.doing() == Doing::Asleep && !called(*at);
             let late = entry.promise.is_later_than(Promise::new(Some(*due), now));

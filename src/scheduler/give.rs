@@ -8,6 +8,7 @@ use crate::protocol::ledger;
 use crate::protocol::ledger::spare::{self, Step};
 use crate::protocol::line::Mark;
 use crate::protocol::scheduler::{Limits, PATIENCE_NS};
+use crate::protocol::turn::NEVER;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
 use crate::waiting::Attempt;
@@ -31,7 +32,8 @@ impl Attachment {
         let Some(record) = self.hot_record(records) else {
             return false;
         };
-        if slots == 1 {
+        // A slot that one of this member waits for is handed on instead.
+        if slots == 1 && self.own_lanes() == 0 {
             match spare::leave(record, &hot.spares, |phase| self.is_usual(hot, phase)) {
                 Step::Done => return true,
                 Step::Contested => {
@@ -156,15 +158,19 @@ impl Attachment {
             let lane = 31 - lanes.leading_zeros() as usize;
             let mut queue = self.queue.lock();
             let first = queue.first(slot_post(lane)).cloned();
-            let got = first
+            let tried = first
                 .filter(|first| matches!(first.kind, Kind::Callback(_)))
-                .and_then(|first| match self.attempt(&mut queue, &first) {
-                    Attempt::Got(nudges) => Some((nudges, first)),
-                    Attempt::Later(_) => None,
-                });
+                .map(|first| (self.attempt(&mut queue, &first), first));
             drop(queue);
-            match got {
-                Some((nudges, first)) => {
+            match tried {
+                Some((Attempt::Later(later), first)) => {
+                    lanes &= !(1 << lane);
+                    // Its place promises to look then, and it is the helper that does.
+                    if later.due != NEVER {
+                        self.have_tended(&first, later);
+                    }
+                }
+                Some((Attempt::Got(nudges), first)) => {
                     nudges.into_iter().for_each(Nudge::deliver);
                     self.settled(Gate::Scheduler);
                     self.job_of(&first)

@@ -46,7 +46,13 @@ use std::time::Duration;
 /// - A waiter's place is settled in the segment: priority first (with a lottery, so that nothing starves), then order
 ///   of arrival; a process with many waiters takes turns with the others. For 500 us after its turn came a waiter may
 ///   be overtaken by newcomers that never wait; for 500 us more by threads that take slots for less than 2 us.
-/// - Slots of a dead process come back by themselves: while somebody waits within about 100 ms.
+/// - Slots of a dead process come back by themselves: while somebody waits within some ms, about
+///   100 where its process cannot be watched.
+///
+/// # Threads
+///
+/// Who has waited in front for some ms has a thread of its process watch those who hold slots, by up to 66 descriptors.
+/// Tasks and callbacks that wait have one that wakes them.
 ///
 /// # Cancel safety
 ///

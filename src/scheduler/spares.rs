@@ -140,7 +140,8 @@ impl Attachment {
         let next = last.record == record && which == last.which.wrapping_add(1);
         let brisk = next && now.saturating_sub(last.at) < BRISK_NS;
         let off = spare::phase(hot.spares.get()) == spare::OFF;
-        if !brisk || !off || hot.hurry.get() | hot.flags.get() != 0 {
+        // Of no use where its own member waits: nobody of it leaves or takes a spare then.
+        if !brisk || !off || hot.hurry.get() | hot.flags.get() | self.own_lanes() != 0 {
             return;
         }
         // Recalled early, by one who would have been refused: not again at once.

@@ -132,8 +132,9 @@ impl Segment {
         Ok(copy)
     }
 
-    /// Says that this process ends right after its last handle is dropped, so that the detach need not wake the thread
-    /// that waited for its tasks: one futex wake less. The thread of a process that goes on after all stays until then.
+    /// Says that this process ends right after its last handle is dropped, so that the detach need not wake the threads
+    /// that waited for its tasks and watched the holders: a wake less for each. In a process that goes on after all the first
+    /// stays until its end, the second for a second.
     pub fn expect_exit(&self) {
         self.attachment().helper.lock().abandon();
         self.attachment().lookout.lock().abandon();

@@ -16,8 +16,8 @@
 //! inside and the holder at once.
 //!
 //! The second word is the thread's and not the mutex's: a thread that read that it is the owner may store to it much later,
-//! when the mutex has another owner. For the same reason a thread is in one mutex by its bias at most; in a second, or
-//! again in the same, it must come by the mutex.
+//! when the mutex has another owner. For the same reason a thread is in one mutex by its bias at most; in a second it
+//! must come by the mutex. Its word is stored by release each time: who reads it sees what was done in the mutex before.
 
 /// A word of 64 bits.
 pub trait Word {
@@ -25,8 +25,6 @@ pub trait Word {
     fn peek(&self) -> u64;
     /// Acquire load.
     fn get(&self) -> u64;
-    /// Relaxed store.
-    fn poke(&self, value: u64);
     /// Release store.
     fn put(&self, value: u64);
 }
@@ -67,7 +65,7 @@ impl<M: Machine> Bias<M> {
         if self.owner.peek() != me || inside.peek() != 0 {
             return false;
         }
-        inside.poke(this);
+        inside.put(this);
         M::light_fence(); // pair: bias
         if self.owner.get() == me || M::lacks("bias-recheck") {
             return true;

@@ -53,7 +53,8 @@ struct Keeper;
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // Whoever holds that mutex may not be there, in the child of a fork: then nobody has the desk any more.
+        // Not waited for: whoever holds that mutex may not be there, in the child of a fork. Then nobody has the desk any
+        // more.
         if let (Some(desk), Some(mut free)) = (MINE.take(), FREE.try_lock()) {
             free.push(desk);
         }
@@ -84,10 +85,6 @@ impl Word for AtomicU64 {
     #[inline(always)]
     fn get(&self) -> u64 {
         self.load(Acquire)
-    }
-    #[inline(always)]
-    fn poke(&self, value: u64) {
-        self.store(value, Relaxed);
     }
     #[inline(always)]
     fn put(&self, value: u64) {

@@ -13,6 +13,8 @@ const CHUNK: usize = 509;
 const LAST: usize = CHUNK - 1 - WORDS;
 /// So many chunks are kept when nothing is in them.
 const KEPT: usize = 4;
+/// So many while it is not empty: 16 MB.
+const MOST: usize = 4_096;
 
 struct Chunk {
     next: *mut Chunk,
@@ -122,6 +124,7 @@ impl Thunks {
         let chunk = self.head;
         // SAFETY: the head is a chunk of ours, and its successor too.
         unsafe { self.head = std::mem::replace(&mut (*chunk).next, ptr::null_mut()) };
+        self.keep(MOST - 1);
         match self.spare.is_null() {
             true => self.spare = chunk,
             // SAFETY: if there are spare chunks, this is one.

@@ -129,7 +129,7 @@ impl Attachment {
         let mut watches = 0u32;
         // Kept over rings that came to nothing: on a busy segment they come more often than watches.
         let mut timer = u64::MAX;
-        // Since when it sleeps; 0: it has not slept as the first.
+        // Since when it sleeps; 0: it has not slept as the first of its post.
         let mut asleep = 0;
         let mut patience = Patience::default();
         loop {

@@ -19,9 +19,6 @@ impl Word for Cell {
     fn get(&self) -> u64 {
         self.0.get()
     }
-    fn poke(&self, value: u64) {
-        self.0.poke(value);
-    }
     fn put(&self, value: u64) {
         self.0.put(value);
     }

@@ -346,7 +346,8 @@ fn stampede(waiters: usize) {
     // Two watch, every 100 ms; of the others each looks up every four seconds or so.
     assert!(wakeups[waiters - 3] <= 5, "{wakeups:?}");
     assert!(share < 0.03, "{share}");
-    assert!(per_release <= 3.0, "{per_release}");
+    // Two, and one more where a second became the first before it has said that it watches: it is rung again.
+    assert!(per_release <= 3.5, "{per_release}");
     drop(crowd);
     quiet(&location, 1);
 }

@@ -9,14 +9,15 @@
 //! | `Record::claimed` | anybody, by compare-exchange | the number of the spare that was settled last: odd if another thread has it, even once its own has it; and the seal |
 //! | `SchedulerHot::spares` | anybody, by compare-exchange | episode and phase: OFF (there are none), ON and LENT (there may be some), RECALL |
 //!
-//! Who leaves or takes a spare stores the number, then reads the phase (a compiler fence between). Who recalls leaves ON,
-//! passes the heavy fence, then reads the numbers. So either the owner sees the recall, or the recaller the owner's last
+//! Who leaves or takes a spare stores the number, then reads the phase (a compiler fence between). Who recalls leaves ON
+//! or LENT, passes the heavy fence, then reads the numbers. So either the owner sees the recall, or the recaller the owner's last
 //! number: pair `spare`. Where both see each other they settle it by one compare-exchange on `claimed`.
 //!
 //! Another's claim moves the slot between two records while RUNNING stays: a bracket of the claimer, as an inheritance
 //! from the estate is. What the record holds is its net, less one while a claim is not absorbed ([`net_of`]).
 //!
-//! A step of the owner counts only if it lay in one time of ON, episode and all; else it settles. Numbers never come back:
+//! A step of the owner counts only if it lay in one time of ON or LENT, episode and all; else it settles. Numbers never
+//! come back:
 //! a record that is leased again goes on from higher ones. So a claimer may sleep as long as it will between reading a
 //! number, when it sees that its recall still lasts, and claiming it. Before spares are ON again, another has swept every
 //! record, and claimed that number if it was left by then; and a step that began before ON came back settles. Either
@@ -108,7 +109,7 @@ pub fn count_released(record: &Record) {
     record.released.poke(record.released.peek().wrapping_add(1));
 }
 
-/// Whether the step lay in one and the same time of ON. One that reaches from before a recall into the next such time is
+/// Whether the step lay in one and the same time of ON or LENT. One that reaches from before a recall into the next such time is
 /// settled: who sweeps may have passed the record by before its number was stored.
 #[inline(always)]
 fn is_still(spares: &U32, before: u32) -> bool {
