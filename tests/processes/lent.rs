@@ -300,7 +300,7 @@ fn storm(time: Duration, budget: u32, brisk: usize, kills: bool) {
         figure!("waits, median, longest: {took:?}");
         assert!(took.0 > 0);
     }
-    assert!(lent > 0 && stops > 5 && (!kills || killed > 0));
+    assert!(lent > 0 && stops > 2 && (!kills || killed > 0));
     drop(workers);
     quiet_within(Duration::from_secs(4), &location, budget);
 }
@@ -308,14 +308,14 @@ fn storm(time: Duration, budget: u32, brisk: usize, kills: bool) {
 #[test]
 fn case_26_a_storm_of_lent_slots_and_stops() {
     for (budget, brisk) in [(1, 2), (2, 2), (4, 6)] {
-        storm(Duration::from_millis(1_500), budget, brisk, false);
+        storm(Duration::from_millis(900), budget, brisk, false);
     }
 }
 
 #[test]
 fn case_02_a_storm_of_lent_slots_and_kills() {
     for (budget, brisk) in [(1, 2), (2, 6), (4, 2)] {
-        storm(Duration::from_millis(1_500), budget, brisk, true);
+        storm(Duration::from_millis(900), budget, brisk, true);
     }
 }
 
@@ -343,19 +343,19 @@ fn case_07_who_waits_behind_brisk_owners_is_served_soon() {
         }
         let mut waiter = waiting(&location, &counts, 7, 1, 2_000);
         let episode = lending.episode();
-        thread::sleep(Duration::from_secs(2));
+        thread::sleep(Duration::from_secs(1));
         let episodes = lending.episode() - episode;
         let (served, middle, longest) = over(&mut waiter);
         figure!(
             "{budget} slots, {brisk} brisk: {served} served, median {middle:?}, longest {longest:?}, {episodes} recalls"
         );
-        assert!(served > 50, "{served}");
+        assert!(served > 20, "{served}");
         // Two processors for all of them: the processor is what is waited for.
         assert!(
             middle < Duration::from_millis(10 * brisk as u64),
             "{middle:?}"
         );
-        assert!(longest < Duration::from_millis(250), "{longest:?}");
+        assert!(longest < Duration::from_secs(1), "{longest:?}");
         for owner in &mut owners {
             owner.asks("idle");
         }
@@ -447,7 +447,7 @@ fn case_51_a_first_in_line_that_was_told_nothing_finds_out() {
     }
     let longest = Duration::from_nanos(longest);
     figure!("longest {longest:?}");
-    assert!(longest < Duration::from_millis(250), "{longest:?}");
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
     drop((own, waiter));
     quiet(&location, 1);
 }
