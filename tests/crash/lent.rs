@@ -38,7 +38,7 @@ impl Bench {
 /// A thread of this process waits; the child lends, leaves and takes. Whatever it died of, the thread is served by its own
 /// timer at the latest.
 #[test]
-fn case_51_who_lends_dies() {
+fn case_02_who_lends_dies() {
     let mut longest = Duration::ZERO;
     sweep("lend", 10, |bench, n| {
         // The child holds the last one.
@@ -65,7 +65,7 @@ fn case_51_who_lends_dies() {
 
 /// The child waits for what this thread leaves, lent; it dies as it joins, recalls, takes, gives back or gives up.
 #[test]
-fn case_51_who_waits_for_lent_slots_dies() {
+fn case_02_who_waits_for_lent_slots_dies() {
     for operation in [
         "wait",
         "many",
@@ -104,7 +104,7 @@ fn case_51_who_waits_for_lent_slots_dies() {
 
 /// Another waits behind the child, which is the first in line and dies.
 #[test]
-fn case_51_the_first_in_line_dies_and_another_waits_behind_it() {
+fn case_02_the_first_in_line_dies_and_another_waits_behind_it() {
     let (mut longest, mut late) = (Duration::ZERO, 0);
     for operation in ["wait", "cancel", "queued_callback"] {
         sweep(operation, 10, |bench, n| {
@@ -141,7 +141,7 @@ fn case_51_the_first_in_line_dies_and_another_waits_behind_it() {
 
 /// The child wants all slots at once, of which some are lent, and somebody waits.
 #[test]
-fn case_51_who_recalls_lent_slots_early_dies() {
+fn case_02_who_recalls_lent_slots_early_dies() {
     sweep("recall", 10, |bench, n| {
         let mut child = bench.child("recall", n);
         let own = bench.own_slot();

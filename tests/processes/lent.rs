@@ -329,7 +329,7 @@ fn stress_case_02_a_storm_of_lent_slots_and_kills() {
 
 /// Behind owners that never rest.
 #[test]
-fn case_07_who_waits_behind_brisk_owners_is_served_soon() {
+fn case_27_who_waits_behind_brisk_owners_is_served_soon() {
     for (budget, brisk) in [(1, 1), (1, 2), (2, 2), (4, 6)] {
         let scene = Scene::alone();
         let location = scene.segment(budget);
@@ -366,7 +366,7 @@ fn case_07_who_waits_behind_brisk_owners_is_served_soon() {
 
 /// The owner leaves what was lent to it, and sleeps. Whoever waits meanwhile or joins then gets it at once.
 #[test]
-fn case_07_what_an_idle_owner_keeps_is_had_soon() {
+fn case_27_what_an_idle_owner_keeps_is_had_soon() {
     let scene = Scene::alone();
     let location = scene.segment(1);
     let counts = scene.path("counts");
@@ -428,7 +428,7 @@ fn leave_lent(lending: &Lending, own: &Scheduler, in_line: impl FnOnce()) -> u64
 
 /// Nobody told the first in line: its own timer finds out.
 #[test]
-fn case_51_a_first_in_line_that_was_told_nothing_finds_out() {
+fn case_08_a_first_in_line_that_was_told_nothing_finds_out() {
     let scene = Scene::alone();
     let location = scene.segment(1);
     let words = Words::of(&location);
@@ -454,7 +454,7 @@ fn case_51_a_first_in_line_that_was_told_nothing_finds_out() {
 
 /// The first in line goes, in any way, while a slot is lent and an idle owner keeps it.
 #[test]
-fn case_51_the_first_in_line_goes_while_slots_are_lent() {
+fn case_08_the_first_in_line_goes_while_slots_are_lent() {
     let scene = Scene::alone();
     let location = scene.segment(1);
     let words = Words::of(&location);
@@ -523,7 +523,7 @@ fn case_51_the_first_in_line_goes_while_slots_are_lent() {
 
 /// Those who would recall are stopped, or dead, and the owners go on: they do not keep their slots for ever.
 #[test]
-fn case_51_the_first_two_in_line_are_stopped_or_dead_and_owners_are_brisk() {
+fn case_08_the_first_two_in_line_are_stopped_or_dead_and_owners_are_brisk() {
     let scene = Scene::alone();
     let location = scene.segment(1);
     let counts = scene.path("counts");
@@ -563,7 +563,7 @@ fn case_51_the_first_two_in_line_are_stopped_or_dead_and_owners_are_brisk() {
 
 /// A try is refused only if somebody holds all slots.
 #[test]
-fn case_26_a_try_gets_what_is_lent() {
+fn case_27_a_try_gets_what_is_lent() {
     let scene = Scene::new();
     let location = scene.segment(1);
     let words = Words::of(&location);
@@ -609,7 +609,7 @@ fn case_26_a_try_gets_what_is_lent() {
 
 /// `shmsched run` behind a brisk owner, and behind one that has just gone to sleep.
 #[test]
-fn case_07_a_command_that_waits_is_served_soon() {
+fn case_27_a_command_that_waits_is_served_soon() {
     let Some(program) = option_env!("CARGO_BIN_EXE_shmsched") else {
         return;
     };
@@ -646,7 +646,7 @@ fn case_07_a_command_that_waits_is_served_soon() {
 
 /// Brisk owners, and one that waits at the top and one at the bottom: the top goes first, and the bottom gets on.
 #[test]
-fn case_09_priorities_while_owners_are_brisk() {
+fn case_28_priorities_while_owners_are_brisk() {
     let scene = Scene::alone();
     let location = scene.segment(1);
     let counts = scene.path("counts");
@@ -698,7 +698,7 @@ fn case_09_priorities_while_owners_are_brisk() {
 
 /// Settings and ends while slots are lent.
 #[test]
-fn case_44_changes_and_ends_while_slots_are_lent() {
+fn changes_and_ends_while_slots_are_lent() {
     let scene = Scene::new();
     let location = scene.segment(3);
     let words = Words::of(&location);
@@ -788,7 +788,7 @@ fn case_44_changes_and_ends_while_slots_are_lent() {
 
 /// Removed by force while owners are brisk and others wait: everybody ends.
 #[test]
-fn case_44_removed_while_slots_are_lent() {
+fn removed_while_slots_are_lent() {
     let scene = Scene::new();
     let counts = scene.path("counts");
     for at in 0..3 {
@@ -822,7 +822,7 @@ fn case_44_removed_while_slots_are_lent() {
 /// Many threads of one process, brisk, at two slots, with somebody of another process in line; and one process that is
 /// two members.
 #[test]
-fn case_07_threads_of_one_process_and_two_members_of_one() {
+fn case_27_threads_of_one_process_and_two_members_of_one() {
     let scene = Scene::alone();
     let location = scene.segment(2);
     let counts = scene.path("counts");
