@@ -155,7 +155,8 @@ impl Attachment {
             }
             queue.covered = (bits, until);
             drop(queue);
-            let again = !due.is_empty();
+            // A watch may have found a dead one, and called somebody: how it stands now is another matter.
+            let again = !due.is_empty() || duties.iter().any(Option::is_some);
             due.deliver(&self);
             for (gate, duty) in Gate::ALL.into_iter().zip(duties) {
                 if let Some((near, watches)) = duty {
