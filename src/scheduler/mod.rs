@@ -245,7 +245,7 @@ impl Scheduler {
     #[doc(hidden)]
     pub fn lend_spares(&self) {
         if self.attachment().failure_at(Gate::Scheduler).is_none() {
-            self.attachment().lend_spares_now();
+            self.attachment().lend_spares_now(crate::sys::clock::now());
         }
     }
 

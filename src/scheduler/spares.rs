@@ -150,12 +150,12 @@ impl Attachment {
         if early && now.abs_diff(recalled) < SPARE_EVERY_NS {
             return;
         }
-        self.lend_spares_now();
+        self.lend_spares_now(now);
     }
 
     /// Lends, and has the first in line know.
-    pub(crate) fn lend_spares_now(&self) {
-        self.views.cold.lent.put(clock::now());
+    pub(crate) fn lend_spares_now(&self, now: u64) {
+        self.views.cold.lent.put(now);
         if spare::lend(&self.hot().spares) {
             self.advance_slots(None, None); // pair: spare-lend
         }
