@@ -5,7 +5,6 @@ use super::moments::Moments;
 use super::run::{About, Run};
 use super::waiter::{Call, Kind, Nudge, Waiter, note};
 use crate::layout::Gate;
-use crate::protocol::held::Lent;
 use crate::protocol::line::Seat;
 use crate::sys::thunk::Thunk;
 use std::collections::VecDeque;
@@ -111,8 +110,6 @@ pub struct Queue {
     idle: Option<Box<Run>>,
     /// When calls join, and have their turns.
     pub moments: Moments,
-    /// What of the slots that callbacks hold is counted under the lock of this.
-    pub lent: Lent,
     /// No deadline of a task lies before this; `None`: there is none.
     pub earliest: Option<u64>,
     /// Posts for whose bell bits the helper sleeps, or will before it lets go of this, and until when at the latest.
@@ -195,18 +192,28 @@ impl Queue {
         self.posts[post.index()].front()?.waiter()
     }
 
-    /// Takes the very first of a post out, if it is a call and others of its run are left: `to` takes over what is called.
+    /// The run at the front of a post, if more than one is left of it.
     #[inline(always)]
-    pub fn pop_call(&mut self, post: Post, to: &mut Thunk) -> Option<About> {
-        let at = post.index();
-        let Entry::Run(run) = self.posts[at].front_mut()? else {
-            return None;
-        };
-        if run.len() < 2 || !run.pop(to) {
-            return None;
+    pub fn front_run(&mut self, post: Post) -> Option<&mut Run> {
+        match self.posts[post.index()].front_mut()? {
+            Entry::Run(run) if run.len() > 1 => Some(run),
+            _ => None,
         }
-        self.lens[at] -= 1;
-        Some(run.about)
+    }
+
+    /// The first of that run was taken out.
+    #[inline(always)]
+    pub fn popped(&mut self, post: Post) {
+        self.lens[post.index()] -= 1;
+    }
+
+    /// Takes the very first of a post out, if it is a call and others of its run are left: `to` takes over what is called.
+    pub fn pop_call(&mut self, post: Post, to: &mut Thunk) -> Option<About> {
+        let run = self.front_run(post)?;
+        run.pop(to);
+        let about = run.about;
+        self.popped(post);
+        Some(about)
     }
 
     /// Takes the very first of a post out; others are left.
@@ -280,30 +287,24 @@ impl Queue {
         waiter.pending.put(self.pending(gate) as u32);
     }
 
-    /// Whether a callback stands at the end of a post: whoever that is has seen to it that they are looked after.
-    #[inline]
-    pub fn ends_with_callback(&self, post: Post) -> bool {
-        match self.posts[post.index()].back() {
-            Some(Entry::Run(_)) => true,
-            Some(Entry::Waiter(last)) => matches!(last.kind, Kind::Callback(_)),
-            None => false,
-        }
-    }
-
-    /// Joins at the end of its post, behind another callback. The thunk is empty afterwards.
-    #[inline]
-    pub fn push_call(&mut self, about: About, thunk: &mut Thunk) {
-        let since = self.moments.now();
+    /// Joins at the end of its post, behind another callback, if one stands there: whoever that is has seen to it that they
+    /// are looked after. The thunk is empty afterwards.
+    #[inline(always)]
+    pub fn push_call(&mut self, about: About, thunk: &mut Thunk) -> bool {
         let at = about.lane as usize;
-        self.lens[at] += 1;
         match self.posts[at].back_mut() {
-            Some(Entry::Run(run)) if run.about == about => run.push(thunk, since),
-            _ => self.begin_run(about, thunk, since),
+            Some(Entry::Run(run)) if run.about == about => run.push(thunk, self.moments.now()),
+            Some(Entry::Waiter(last)) if !matches!(last.kind, Kind::Callback(_)) => return false,
+            Some(_) => self.begin_run(about, thunk),
+            None => return false,
         }
+        self.lens[at] += 1;
+        true
     }
 
     #[inline(never)]
-    fn begin_run(&mut self, about: About, thunk: &mut Thunk, since: u64) {
+    fn begin_run(&mut self, about: About, thunk: &mut Thunk) {
+        let since = self.moments.now();
         let mut run = match self.idle.take() {
             Some(mut run) => {
                 run.about = about;

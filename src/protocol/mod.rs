@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bucket;
-pub mod held;
 pub mod ledger;
 pub mod limiter;
 pub mod line;

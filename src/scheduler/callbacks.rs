@@ -1,16 +1,17 @@
 //! The callback form: a slot with a call, given back by hand.
 
 use super::Scheduler;
+use super::short::Way;
 use crate::Priority;
 use crate::error::{AcquireError, NothingHeld};
 use crate::layout::Gate;
 use crate::park::run::About;
 use crate::park::waiter::{Job, Silence};
-use crate::protocol::held::Refused;
 use crate::segment::attachment::Attachment;
 use crate::sys::thunk::Thunk;
 use crate::trace::{Teller, Tracer};
 use crate::waiting::jobs::Turn;
+use crate::waiting::link::{self, Link};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -55,7 +56,9 @@ impl Scheduler {
         value: T,
     ) -> bool {
         let f = move || f(value);
-        if self.take_fast(priority.index(), 1) {
+        let lane = priority.index();
+        // Who waits there already is not passed.
+        if self.attachment().own_lanes() & 1 << lane == 0 && self.take_fast(lane, 1) {
             called_back(self.attachment(), &self.trace, f, priority);
             return true;
         }
@@ -69,17 +72,16 @@ impl Scheduler {
         let attachment = self.attachment();
         // Where a callback of this member and priority waits already and nobody is told, that is all: a newcomer does not
         // pass it, and whoever that is has seen to it that they are looked after.
-        if let Some(silence) = self.trace.silence()
-            && let Some(mut queue) = attachment.queue_behind(self.wish(lane, 1).post)
-        {
+        if let Some(silence) = self.trace.silence() {
             let about = About {
                 bound: self.bounds[lane],
                 ceiling: self.max,
                 lane: lane as u32,
                 silence,
             };
-            attachment.join_behind(&mut queue, about, &mut f);
-            return false;
+            if attachment.join_behind(about, &mut f) {
+                return false;
+            }
         }
         self.call_or_wait(f, priority)
     }
@@ -127,7 +129,7 @@ impl Scheduler {
 
 /// Runs a callback whose slot is taken; a panic gives the slot back first.
 fn called_back(attachment: &Arc<Attachment>, trace: &Tracer, f: impl FnOnce(), priority: Priority) {
-    attachment.raw_held.add();
+    attachment.raw_held.add(1);
     if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
         let _ = attachment.release();
         if let Some(teller) = trace.teller(attachment) {
@@ -137,43 +139,78 @@ fn called_back(attachment: &Arc<Attachment>, trace: &Tracer, f: impl FnOnce(), p
     }
 }
 
+/// So many callbacks run one after the other; then whatever else waits on this thread has its turn.
+const LINKS: u32 = 64;
+
 impl Attachment {
+    /// What [`link`] knows this member by.
+    #[inline(always)]
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// Gives back a slot that a callback was started with.
     pub(crate) fn release(self: &Arc<Self>) -> Result<(), NothingHeld> {
-        if let Some(handed_on) = self.hand_on_at_once() {
-            return handed_on;
-        }
-        while let Err(refused) = self.raw_held.sub() {
-            match refused {
-                Refused::Nothing => return Err(NothingHeld),
-                Refused::Lent => self.raw_held.take_back(&mut self.queue.lock().lent),
+        match link::seen(self.key()) {
+            Link::Open if self.is_next_in_line() => {
+                link::give(self.key());
+                Ok(())
+            }
+            Link::Open | Link::Closed => self.release_now(),
+            Link::Given | Link::Parted => {
+                link::close();
+                let _ = self.release_now();
+                self.release_now()
             }
         }
-        self.give(1);
-        Ok(())
     }
 
-    /// Runs a call that has its slot. Its panic was reported by the panic hook and goes no further (E4).
-    #[inline]
-    pub(crate) fn call_now(self: &Arc<Self>, turn: &mut Turn) {
-        self.count_held();
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn.thunk.call())) {
-            self.panicked(turn, panic);
+    #[inline(never)]
+    fn release_now(self: &Arc<Self>) -> Result<(), NothingHeld> {
+        let mut held = self.raw_held.get();
+        while held != 0 {
+            match self.raw_held.replace(held, held - 1) {
+                Ok(_) => {
+                    self.give(1);
+                    return Ok(());
+                }
+                Err(now) => held = now,
+            }
         }
+        Err(NothingHeld)
     }
 
-    /// Counts a slot that a callback begins with.
-    #[inline]
-    fn count_held(&self) {
-        let lent = self.queue.enter();
-        if !lent.is_some_and(|mut queue| self.raw_held.add_lent(&mut queue.lent)) {
-            self.raw_held.add();
+    /// Runs a call that has its slot, and those that have the slot after it. A panic was reported by the panic hook and goes
+    /// no further (E4).
+    pub(crate) fn call_now(self: &Arc<Self>, turn: &mut Turn) {
+        self.raw_held.add(1);
+        let way = Way::new(self, turn.lane as usize);
+        for left in (0..LINKS).rev() {
+            let outside = link::begin(self.key());
+            let called = catch_unwind(AssertUnwindSafe(|| turn.thunk.call()));
+            let link = link::end(self.key(), outside);
+            let given = matches!(link, Link::Given | Link::Parted);
+            if given
+                && called.is_ok()
+                && link == Link::Given
+                && left != 0
+                && way.as_ref().is_some_and(|way| way.follow(turn))
+            {
+                continue;
+            }
+            if given {
+                let _ = self.release_now();
+            }
+            if let Err(panic) = called {
+                self.panicked(turn, panic);
+            }
+            return;
         }
     }
 
     #[cold]
     fn panicked(self: &Arc<Self>, turn: &Turn, panic: Box<dyn Any + Send>) {
-        let _ = self.release();
+        let _ = self.release_now();
         if let (Silence::Now, Some(priority)) =
             (turn.silence, Priority::from_index(turn.lane as usize))
             && let Some(teller) = Tracer::default().teller(self)

@@ -53,7 +53,7 @@ impl Scheduler {
         let teller = self.trace.teller_of("scheduler:dispose", attachment);
         let teller = teller.map(|teller| (teller, attachment.held()));
         attachment.give_all_back();
-        attachment.raw_held.clear(&mut attachment.queue.lock().lent);
+        attachment.raw_held.put(0);
         attachment.fail_everybody(Gate::Scheduler);
         attachment.ring_helper();
         attachment.advance_after_freeing();

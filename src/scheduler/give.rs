@@ -1,6 +1,7 @@
 //! Giving slots back at the Scheduler: the usual way, own turn, and who is next.
 
 use super::Held;
+use super::short::Way;
 use super::turn::slot_post;
 use crate::layout::{Gate, Record, SchedulerHot, Took};
 use crate::park::waiter::{Fate, Kind, Nudge};
@@ -115,8 +116,12 @@ impl Attachment {
         if !self.is_well() && self.failure_at(Gate::Scheduler).is_some() {
             return false;
         }
-        if let Some(short) = self.next_of_ours_alone(&mut queue, slots) {
-            let turn = self.hand_on(&mut queue, short);
+        let lane = self.own_lanes().trailing_zeros() as usize;
+        if slots == 1
+            && let Some(way) = Way::new(self, lane)
+            && let Some(short) = way.next(&mut queue)
+        {
+            let turn = way.hand_on(&mut queue, &short);
             drop(queue);
             self.run_turn(turn);
             return true;

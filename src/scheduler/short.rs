@@ -1,111 +1,153 @@
 //! The short way: a queue of callbacks that drains, each release handing on to the next.
+//!
+//! While callbacks of one lane of this member are all that waits: the next of them has its turn, and the place stays as it
+//! stands for the one behind it. Its ticket is older than that one's arrival, but there is nobody with whom it would be
+//! compared; who joins from here on comes after it either way. The helper need not be rung for that one: whoever joined
+//! first has it rung, or found it ready, after its own try.
 
 use super::turn::slot_post;
-use crate::error::NothingHeld;
-use crate::layout::{Gate, Place};
+use crate::layout::{Gate, Place, SchedulerHot};
 use crate::park::queue::{Pair, Queue, Taken};
 use crate::park::waiter::Fate;
 use crate::protocol::ledger::{self, fits};
-use crate::protocol::line::{Doing, State};
+use crate::protocol::line::{Doing, Line, Seat, State};
 use crate::protocol::scheduler::fast_bound;
 use crate::segment::attachment::Attachment;
+use crate::waiting::jobs::Turn;
 use std::sync::Arc;
 
 /// Who is next by it.
-pub(super) struct Short<'a> {
-    lane: usize,
-    place: &'a Place,
+pub(super) struct Short {
+    seat: Seat,
     /// Whether it is a waiter, and not a call.
     is_waiter: bool,
-    /// Since when it waits, and the one behind it.
-    since: u64,
+    /// Since when the one behind it waits.
     after: u64,
 }
 
-impl Attachment {
-    /// Gives back a slot of a callback by the short way, if that is open.
-    #[inline]
-    pub(super) fn hand_on_at_once(self: &Arc<Self>) -> Option<Result<(), NothingHeld>> {
-        let lanes = self.own_lanes();
-        // The state first: in a forked child nothing else is there.
-        if lanes == 0 || self.state.peek() != 0 || self.hot().summary.peek() != lanes {
-            return None;
-        }
-        let mut queue = self.queue.lock();
-        if !self.is_well() || self.hot().hold_off.peek() != 0 {
-            return None;
-        }
-        let short = self.next_of_ours_alone(&mut queue, 1)?;
-        let counted = match queue.is_biased() {
-            true => self.raw_held.sub_lent(&mut queue.lent),
-            false => {
-                self.raw_held.take_back(&mut queue.lent);
-                self.raw_held.sub().is_ok()
-            }
-        };
-        if !counted {
-            return Some(Err(NothingHeld));
-        }
-        let turn = self.hand_on(&mut queue, short);
-        drop(queue);
-        self.run_turn(turn);
-        Some(Ok(()))
+/// What the short way looks at, for callbacks of one lane.
+pub(super) struct Way<'a> {
+    attachment: &'a Arc<Attachment>,
+    hot: &'a SchedulerHot,
+    line: Line<'a>,
+    place: &'a Place,
+    lane: usize,
+}
+
+impl<'a> Way<'a> {
+    /// `None`: there is no such lane.
+    #[inline(always)]
+    pub(super) fn new(attachment: &'a Arc<Attachment>, lane: usize) -> Option<Way<'a>> {
+        let line = attachment.views.line(Gate::Scheduler);
+        Some(Way {
+            attachment,
+            hot: attachment.hot(),
+            place: line.place(attachment.me, lane)?,
+            line,
+            lane,
+        })
     }
 
-    /// While callbacks of one lane of this member are all that waits: the next of them has its turn, and the
-    /// place stays as it stands for the one behind it. Its ticket is older than that one's arrival, but there is nobody
-    /// with whom it would be compared; who joins from here on comes after it either way. The helper need not be rung for
-    /// that one: whoever joined first has it rung, or found it ready, after its own try. Nothing is done yet.
+    /// Whether it is open. Under the lock of the queue.
     #[inline(always)]
-    pub(super) fn next_of_ours_alone(&self, queue: &mut Queue, slots: u32) -> Option<Short<'_>> {
-        let lanes = self.own_lanes();
-        let lane = lanes.trailing_zeros() as usize;
-        let line = self.views.line(Gate::Scheduler);
-        let hot = self.hot();
-        // None any more, if the last left before the queue's lock was had.
-        if lanes.count_ones() != 1 || hot.hurry.get() != 0 || !line.is_alone(self.me, lane) {
+    fn is_open(&self) -> bool {
+        // Called already means that it is served in a moment.
+        let asleep = State(self.place.state.get()).doing() == Doing::Asleep;
+        asleep
+            && self.attachment.own_lanes() == 1 << self.lane
+            && self.line.is_alone(self.attachment.me, self.lane)
+            && self.attachment.is_well()
+            && self.hot.hurry.get() | self.hot.hold_off.get() == 0
+    }
+
+    /// Whether who asks for this would fit if a slot were given back.
+    #[inline(always)]
+    fn has_room(&self, seat: Seat) -> bool {
+        // What one slot may be taken up to, for the handle of these.
+        let bound = fast_bound(self.hot, self.lane, seat.bound.min(seat.ceiling));
+        let room = bound.min(i32::MAX as u32);
+        seat.amount == 1 && fits(self.hot.running.get().wrapping_sub(1), 1, room)
+    }
+
+    /// Who is next by it, if it is open. Nothing is done yet.
+    pub(super) fn next(&self, queue: &mut Queue) -> Option<Short> {
+        if !self.is_open() {
             return None;
         }
-        let place = line.place(self.me, lane)?;
         let Pair {
             seat,
             after,
             is_waiter,
-        } = queue.first_of_two_alike(slot_post(lane))?;
-        // What one slot may be taken up to, for the handle of these.
-        let room = fast_bound(hot, lane, seat.bound.min(seat.ceiling)).min(i32::MAX as u32);
-        let running = hot.running.get().wrapping_sub(1);
-        // Called already means that it is served in a moment.
-        let asleep = State(place.state.get()).doing() == Doing::Asleep;
-        if !asleep || (slots, seat.amount) != (1, 1) || !fits(running, 1, room) {
-            return None;
-        }
-        Some(Short {
-            lane,
-            place,
+        } = queue.first_of_two_alike(slot_post(self.lane))?;
+        self.has_room(seat).then_some(Short {
+            seat,
             is_waiter,
-            since: seat.since,
             after,
         })
     }
 
-    /// It has its turn. What is left to do, without the lock, is [`Self::run_turn`].
+    /// The next has the slot, and `after` is since when the one behind it waits.
     #[inline(always)]
-    pub(super) fn hand_on(self: &Arc<Self>, queue: &mut Queue, short: Short<'_>) -> Option<Taken> {
-        let post = slot_post(short.lane);
-        short.place.since.poke(short.after);
+    fn pass(&self, queue: &mut Queue, since: u64, after: u64) {
+        let attachment = self.attachment;
+        self.place.since.poke(after);
+        match attachment.hot_record(&attachment.views.records) {
+            Some(record) => ledger::pass_on(record, 1),
+            None => ledger::pass_on(&attachment.own(), 1),
+        }
+        let now = queue.moments.now();
+        attachment.left_served(slot_post(self.lane), since, now);
+        attachment.member().held_since.put(now);
+    }
+
+    /// It has its turn. What is left to do, without the lock, is [`Attachment::run_turn`].
+    pub(super) fn hand_on(&self, queue: &mut Queue, short: &Short) -> Option<Taken> {
+        let post = slot_post(self.lane);
         if short.is_waiter
             && let Some(first) = queue.front_waiter(post)
         {
             first.decide(Fate::Granted);
         }
-        match self.hot_record(&self.views.records) {
-            Some(record) => ledger::pass_on(record, 1),
-            None => ledger::pass_on(&self.own(), 1),
+        self.pass(queue, short.seat.since, short.after);
+        self.attachment.take_turn(queue, post)
+    }
+
+    /// The next call in line has the slot that the last one on this thread gave back: `turn` becomes it. `false`: nothing was
+    /// done, and the slot is still to be given back.
+    #[inline(always)]
+    pub(super) fn follow(&self, turn: &mut Turn) -> bool {
+        // In a forked child nothing but the state is there; and a call may have dropped all handles but that of its loop.
+        if self.attachment.state.peek() != 0 || self.attachment.handle().strong_count() < 2 {
+            return false;
         }
-        let now = queue.moments.now();
-        self.left_served(post, short.since, now);
-        self.member().held_since.put(now);
-        self.take_turn(queue, post)
+        let mut queue = self.attachment.queue.lock();
+        if !self.is_open() {
+            return false;
+        }
+        let Some(run) = queue.front_run(slot_post(self.lane)) else {
+            return false;
+        };
+        let (since, after) = run.first_two();
+        if !self.has_room(run.about.seat(since)) {
+            return false;
+        }
+        run.pop(&mut turn.thunk);
+        turn.silence = run.about.silence;
+        queue.popped(slot_post(self.lane));
+        self.pass(&mut queue, since, after);
+        true
+    }
+}
+
+impl Attachment {
+    /// Whether who is next in line is a callback of this member, as far as can be seen at a glance.
+    #[inline(always)]
+    pub(super) fn is_next_in_line(&self) -> bool {
+        let lanes = self.own_lanes();
+        // The state first: in a forked child nothing else is there.
+        lanes.is_power_of_two()
+            && self.state.peek() == 0
+            && self.hot().summary.get() == lanes
+            && self.hot().waiters.get() == 1
     }
 }

@@ -253,9 +253,9 @@ pub struct Inside<'a, T> {
     not_send: PhantomData<*const ()>,
 }
 
+#[cfg(test)]
 impl<T> Inside<'_, T> {
     /// Whether this thread has the bias.
-    #[inline(always)]
     pub fn is_biased(&self) -> bool {
         self.by.is_some()
     }

@@ -1,6 +1,6 @@
 //! Queued callbacks: joining, and running on the releasing thread, in a loop, never recursively.
 
-use super::Attempt;
+use super::{Attempt, link};
 use crate::error::AcquireError;
 use crate::park::Post;
 use crate::park::queue::{Queue, Taken};
@@ -121,6 +121,7 @@ impl Turns {
     }
 
     fn push(&mut self, mut turn: Turn) {
+        link::part();
         match self.first_if_none() {
             Some(first) => {
                 first.fill(&mut turn);

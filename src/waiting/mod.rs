@@ -12,6 +12,7 @@ mod ending;
 pub(crate) mod future;
 pub(crate) mod helper;
 pub(crate) mod jobs;
+pub(crate) mod link;
 pub(crate) mod lookout;
 mod places;
 mod sleep;

@@ -8,7 +8,6 @@ use crate::park::run::About;
 use crate::park::waiter::{Nudge, Step, Waiter};
 use crate::protocol::turn::Why;
 use crate::segment::attachment::Attachment;
-use crate::sys::biased::Inside;
 use crate::sys::clock;
 use crate::sys::thunk::Thunk;
 
@@ -78,30 +77,28 @@ impl Attachment {
         Ok(first)
     }
 
-    /// The queue, if a callback waits at this post of the Scheduler behind which a call may be put, and nothing is the
-    /// matter.
-    #[inline]
-    pub(crate) fn queue_behind(&self, post: Post) -> Option<Inside<'_, Queue>> {
+    /// Puts a call behind a callback of this member and lane, if one waits there and nothing is the matter. The thunk is
+    /// empty afterwards.
+    #[inline(always)]
+    pub(crate) fn join_behind(&self, about: About, thunk: &mut Thunk) -> bool {
+        let lane = about.lane as usize;
+        let gate = Gate::Scheduler;
+        let post = Post { gate, lane };
+        // The bit first: in a forked child, where it is cleared, nothing else is there.
         if self.own_posts.peek() & post.bit() == 0 {
-            return None;
+            return false;
         }
         let hot = self.hot();
-        let queue = self.queue.lock();
-        let usual = self.is_well()
+        let mut queue = self.queue.lock();
+        let joined = self.is_well()
             && !queue.shut
             && hot.concurrency.get() != 0
             && hot.hold_off.peek() == 0
-            && queue.ends_with_callback(post);
-        usual.then_some(queue)
-    }
-
-    /// Puts a call there. The thunk is empty afterwards.
-    #[inline]
-    pub(crate) fn join_behind(&self, queue: &mut Queue, about: About, thunk: &mut Thunk) {
-        let lane = about.lane as usize;
-        let gate = Gate::Scheduler;
-        self.count(Post { gate, lane }, Count::Deferred);
-        queue.push_call(about, thunk);
+            && queue.push_call(about, thunk);
+        if joined {
+            self.count(post, Count::Deferred);
+        }
+        joined
     }
 
     /// Takes a waiter out of the queue, served or not; the next of its post takes the place, with a new ticket.

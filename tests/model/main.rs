@@ -8,7 +8,6 @@
 mod bias;
 mod bucket;
 mod dispose;
-mod held;
 mod ledger;
 mod line;
 mod spare;

@@ -180,12 +180,20 @@ impl<'a> Line<'a> {
     /// Whether nobody else stands in the line, in any lane.
     #[inline(always)]
     pub fn is_alone(&self, spot: u32, lane: usize) -> bool {
+        let bit = 1 << (spot % 64);
         let own = |at: usize| match at == spot as usize / 64 {
-            true => 1 << (spot % 64),
+            true => bit,
             false => 0,
         };
-        let mut words = self.set(lane).iter().enumerate();
-        self.summary.get() == 1 << lane && words.all(|(at, word)| word.get() == own(at))
+        self.summary.get() == 1 << lane
+            && match self.set(lane) {
+                // Up to 64 members, which is the usual case.
+                [only] => only.get() == bit,
+                words => words
+                    .iter()
+                    .enumerate()
+                    .all(|(at, word)| word.get() == own(at)),
+            }
     }
 
     /// Whether anybody stands here who has not lapsed: whom a newcomer may not pass.

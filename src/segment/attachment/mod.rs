@@ -13,7 +13,6 @@ use crate::layout::{Checked, LANES, Member, SchedulerHot};
 use crate::location::Location;
 use crate::park::queue::Queue;
 use crate::park::{self, Post};
-use crate::protocol::held::Held;
 use crate::protocol::ledger::spare;
 use crate::protocol::roster::Owner;
 use crate::sys::biased::Biased;
@@ -48,7 +47,7 @@ pub(crate) struct Attachment {
     /// Tests fix the lottery's draw: draw + 1; 0 is chance.
     pub draw: U32,
     /// Slots taken by `acquire_with` and not yet released.
-    pub raw_held: Held,
+    pub raw_held: U32,
     pub helper: Mutex<crate::waiting::helper::Helper>,
     pub lookout: Mutex<crate::waiting::lookout::Lookout>,
     /// Counters of the member slot's earlier owners: deferred, completed, cancelled, lost.
@@ -117,7 +116,7 @@ impl Attachment {
             looked: U64::new(0),
             asked_gone: U64::new(0),
             draw: U32::new(0),
-            raw_held: Held::default(),
+            raw_held: U32::new(0),
             helper: Mutex::new(Default::default()),
             lookout: Mutex::new(Default::default()),
             baseline,
