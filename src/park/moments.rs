@@ -3,11 +3,11 @@
 use crate::sys::clock;
 
 /// So many moments one reading of the clock serves, at most.
-const RUN: u32 = 16;
+const RUN: u32 = 32;
 /// It serves more than one only if the last reading, of as many, was so short a time ago.
 const BURST_NS: u64 = 16_000;
 
-/// A clock that is read once for up to sixteen moments which follow each other closely: to read it takes longer than all
+/// A clock that is read once for up to 32 moments which follow each other closely: to read it takes longer than all
 /// else that is done to a queued callback. Who asks it alone gets the time; in a burst, a moment up to one tick of the
 /// kernel's coarse clock ago, which is looked at each time.
 #[derive(Default)]

@@ -127,7 +127,7 @@ impl Run {
     }
 
     /// At the end. The thunk is empty afterwards.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, thunk: &mut Thunk, since: u64) {
         self.calls.push(thunk);
         self.stamps.push(since);
@@ -143,6 +143,14 @@ impl Run {
     #[inline(always)]
     pub fn first_two(&mut self) -> (u64, u64) {
         self.stamps.first_two()
+    }
+
+    /// The first goes, if there are two: `to` takes over what is called. Since when it waited, and the one behind it.
+    #[inline(always)]
+    pub fn pop_before_another(&mut self, to: &mut Thunk) -> Option<(u64, u64)> {
+        let moments = self.stamps.first_two();
+        self.stamps.first.of -= 1;
+        self.calls.pop(to).then_some(moments)
     }
 
     /// The first goes, if there is one: `to` takes over what is called.

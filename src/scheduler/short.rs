@@ -6,14 +6,16 @@
 //! first has it rung, or found it ready, after its own try.
 
 use super::turn::slot_post;
-use crate::layout::{Gate, Place, SchedulerHot};
+use crate::layout::{Gate, Member, Place, Record, SchedulerHot};
 use crate::park::queue::{Pair, Queue, Taken};
 use crate::park::waiter::Fate;
 use crate::protocol::ledger::{self, fits};
 use crate::protocol::line::{Doing, Line, Seat, State};
+use crate::protocol::pressure::Pressure;
 use crate::protocol::scheduler::fast_bound;
 use crate::segment::attachment::Attachment;
 use crate::waiting::jobs::Turn;
+use crate::waiting::places::served;
 use std::sync::Arc;
 
 /// Who is next by it.
@@ -31,6 +33,10 @@ pub(super) struct Way<'a> {
     hot: &'a SchedulerHot,
     line: Line<'a>,
     place: &'a Place,
+    member: &'a Member,
+    pressure: Pressure<'a>,
+    /// This thread's own, if it has one.
+    record: Option<&'a Record>,
     lane: usize,
 }
 
@@ -44,6 +50,9 @@ impl<'a> Way<'a> {
             hot: attachment.hot(),
             place: line.place(attachment.me, lane)?,
             line,
+            member: attachment.member(),
+            pressure: attachment.views.pressure(Gate::Scheduler),
+            record: attachment.hot_record(&attachment.views.records),
             lane,
         })
     }
@@ -89,15 +98,14 @@ impl<'a> Way<'a> {
     /// The next has the slot, and `after` is since when the one behind it waits.
     #[inline(always)]
     fn pass(&self, queue: &mut Queue, since: u64, after: u64) {
-        let attachment = self.attachment;
         self.place.since.poke(after);
-        match attachment.hot_record(&attachment.views.records) {
+        match self.record {
             Some(record) => ledger::pass_on(record, 1),
-            None => ledger::pass_on(&attachment.own(), 1),
+            None => ledger::pass_on(&self.attachment.own(), 1),
         }
         let now = queue.moments.now();
-        attachment.left_served(slot_post(self.lane), since, now);
-        attachment.member().held_since.put(now);
+        served(self.member, self.pressure, slot_post(self.lane), since, now);
+        self.member.held_since.put(now);
     }
 
     /// It has its turn. What is left to do, without the lock, is [`Attachment::run_turn`].
@@ -127,12 +135,14 @@ impl<'a> Way<'a> {
         let Some(run) = queue.front_run(slot_post(self.lane)) else {
             return false;
         };
-        let (since, after) = run.first_two();
-        if !self.has_room(run.about.seat(since)) {
+        let about = run.about;
+        if !self.has_room(about.seat(0)) {
             return false;
         }
-        run.pop(&mut turn.thunk);
-        turn.silence = run.about.silence;
+        let Some((since, after)) = run.pop_before_another(&mut turn.thunk) else {
+            return false;
+        };
+        turn.silence = about.silence;
         queue.popped(slot_post(self.lane));
         self.pass(&mut queue, since, after);
         true

@@ -123,16 +123,17 @@ impl Thunk {
     #[inline(always)]
     pub(super) unsafe fn write_to(&mut self, at: *mut MaybeUninit<*mut ()>) -> usize {
         let ways = std::mem::replace(&mut self.ways, EMPTY);
+        let words = ways.words;
         // SAFETY: the caller's promise.
         unsafe {
             at.cast::<&'static Ways>().write(ways);
             for (word, value) in self.room.iter().enumerate() {
-                if word < ways.words {
+                if word < words {
                     at.add(1 + word).write(*value);
                 }
             }
         }
-        1 + ways.words
+        1 + words
     }
 
     /// Takes over what [`Self::write_to`] wrote, and says how many words that were.

@@ -133,8 +133,11 @@ impl Tracer {
         match &self.trace {
             Trace::Writer(_) => None,
             Trace::Disabled => Some(Silence::ForEver),
-            Trace::Default => (DEFAULTS.peek() == 0 && self.listener("scheduler:error").is_none())
-                .then_some(Silence::Now),
+            Trace::Default => {
+                let silent = DEFAULTS.peek() == 0
+                    && (!cfg!(feature = "tracing") || self.look("scheduler:error").is_none());
+                silent.then_some(Silence::Now)
+            }
         }
     }
 

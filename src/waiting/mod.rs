@@ -14,7 +14,7 @@ pub(crate) mod helper;
 pub(crate) mod jobs;
 pub(crate) mod link;
 pub(crate) mod lookout;
-mod places;
+pub(crate) mod places;
 mod sleep;
 mod tend;
 

@@ -1,11 +1,12 @@
 //! A member's queue and its places in the lines: joining, leaving, and what is left to others by that.
 
 use crate::error::AcquireError;
-use crate::layout::Gate;
+use crate::layout::{Gate, Member};
 use crate::park::Post;
 use crate::park::queue::Queue;
 use crate::park::run::About;
 use crate::park::waiter::{Nudge, Step, Waiter};
+use crate::protocol::pressure::Pressure;
 use crate::protocol::turn::Why;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
@@ -22,14 +23,27 @@ pub(super) enum Count {
     Cancelled,
 }
 
+#[inline(always)]
+fn count(member: &Member, post: Post, which: Count) {
+    let counts = member.queue(post.gate, post.lane);
+    let count: Option<&U64> = counts.map(|counts| counts[which as usize]);
+    if let Some(count) = count {
+        count.put(count.peek().wrapping_add(1));
+    }
+}
+
+/// Counts one that left the queue with what it wanted. Under the queue's lock.
+#[inline(always)]
+pub(crate) fn served(member: &Member, pressure: Pressure<'_>, post: Post, since: u64, now: u64) {
+    count(member, post, Count::Completed);
+    pressure.progress(now);
+    member.took(post.gate.into(), now.saturating_sub(since));
+}
+
 impl Attachment {
     #[inline(always)]
     pub(super) fn count(&self, post: Post, which: Count) {
-        let counts = self.member().queue(post.gate, post.lane);
-        let count: Option<&U64> = counts.map(|counts| counts[which as usize]);
-        if let Some(count) = count {
-            count.put(count.peek().wrapping_add(1));
-        }
+        count(self.member(), post, which);
     }
 
     /// The place of a waiter that acts for the member.
@@ -122,10 +136,13 @@ impl Attachment {
     /// Counts one that left the queue with what it wanted. Under the queue's lock.
     #[inline(always)]
     pub(crate) fn left_served(&self, post: Post, since: u64, now: u64) {
-        let gate = post.gate;
-        self.count(post, Count::Completed);
-        self.views.pressure(gate).progress(now);
-        self.member().took(gate.into(), now.saturating_sub(since));
+        served(
+            self.member(),
+            self.views.pressure(post.gate),
+            post,
+            since,
+            now,
+        );
     }
 
     /// Gives up the place of a waiter that has one of its own.
