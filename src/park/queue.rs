@@ -207,15 +207,6 @@ impl Queue {
         self.lens[post.index()] -= 1;
     }
 
-    /// Takes the very first of a post out, if it is a call and others of its run are left: `to` takes over what is called.
-    pub fn pop_call(&mut self, post: Post, to: &mut Thunk) -> Option<About> {
-        let run = self.front_run(post)?;
-        run.pop(to);
-        let about = run.about;
-        self.popped(post);
-        Some(about)
-    }
-
     /// Takes the very first of a post out; others are left.
     pub fn take_first(&mut self, post: Post) -> Option<Taken> {
         let entries = &mut self.posts[post.index()];

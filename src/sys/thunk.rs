@@ -96,22 +96,13 @@ impl Thunk {
         Thunk { room, ways }
     }
 
-    /// One that does nothing, and is there to be [filled](Self::fill).
+    /// One that does nothing, and is there to be [filled](Self::fill_from).
     #[inline]
     pub const fn empty() -> Thunk {
         Thunk {
             room: [MaybeUninit::uninit(); WORDS],
             ways: EMPTY,
         }
-    }
-
-    /// Takes over what another is, which is empty afterwards.
-    #[inline(always)]
-    pub fn fill(&mut self, from: &mut Thunk) {
-        let ways = std::mem::replace(&mut from.ways, EMPTY);
-        self.discard();
-        self.room = from.room;
-        self.ways = ways;
     }
 
     /// Writes its parts to `at`, the ways and then as many words as it takes, and says how many words that were. It is empty

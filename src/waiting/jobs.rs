@@ -35,19 +35,12 @@ impl Turn {
     /// The lane of what is no member's call.
     const NOBODY: u32 = u32::MAX;
 
-    const fn nothing() -> Turn {
-        Turn {
-            thunk: Thunk::empty(),
-            lane: Turn::NOBODY,
-            silence: Silence::ForEver,
-        }
-    }
-
     /// A job, where calls are.
     fn of_nobody(job: Job) -> Turn {
         Turn {
             thunk: Thunk::new(job),
-            ..Turn::nothing()
+            lane: Turn::NOBODY,
+            silence: Silence::ForEver,
         }
     }
 
@@ -55,13 +48,6 @@ impl Turn {
     #[inline]
     fn is_nobodys(&self) -> bool {
         self.lane == Turn::NOBODY
-    }
-
-    /// Takes over what another is.
-    #[inline(always)]
-    fn fill(&mut self, from: &mut Turn) {
-        self.thunk.fill(&mut from.thunk);
-        (self.lane, self.silence) = (from.lane, from.silence);
     }
 }
 
@@ -75,13 +61,8 @@ impl From<Call> for Turn {
     }
 }
 
-/// What has its turn on this thread.
+/// What has its turn on this thread. All are of one kind: a job is a call of [nobody](Turn::of_nobody).
 struct Turns {
-    /// The first of them, if `is_first` says so, which is often the only one. All are of one kind: a job is a call of
-    /// [nobody](Turn::of_nobody).
-    first: Turn,
-    is_first: bool,
-    /// Those behind it, or all.
     next: VecDeque<Turn>,
     /// How many of them are a member's.
     calls: usize,
@@ -92,8 +73,6 @@ struct Turns {
 impl Turns {
     const fn new() -> Turns {
         Turns {
-            first: Turn::nothing(),
-            is_first: false,
             next: VecDeque::new(),
             calls: 0,
             whose: Weak::new(),
@@ -120,36 +99,16 @@ impl Turns {
         self.push(turn);
     }
 
-    fn push(&mut self, mut turn: Turn) {
+    fn push(&mut self, turn: Turn) {
         link::part();
-        match self.first_if_none() {
-            Some(first) => {
-                first.fill(&mut turn);
-                self.is_first = true;
-            }
-            None => self.next.push_back(turn),
-        }
+        self.next.push_back(turn);
     }
 
-    /// Where the first comes, if there is none. Who puts it there sets `is_first`.
-    #[inline(always)]
-    fn first_if_none(&mut self) -> Option<&mut Turn> {
-        (!self.is_first && self.next.is_empty()).then_some(&mut self.first)
-    }
-
-    /// The first goes, if there is one: `to` takes over what it is.
-    #[inline(always)]
-    fn pop(&mut self, to: &mut Turn) -> bool {
-        if std::mem::take(&mut self.is_first) {
-            to.fill(&mut self.first);
-        } else {
-            match self.next.pop_front() {
-                Some(mut turn) => to.fill(&mut turn),
-                None => return false,
-            }
-        }
-        self.calls -= usize::from(!to.is_nobodys());
-        true
+    /// The first goes, if there is one.
+    fn pop(&mut self) -> Option<Turn> {
+        let turn = self.next.pop_front()?;
+        self.calls -= usize::from(!turn.is_nobodys());
+        Some(turn)
     }
 }
 
@@ -197,37 +156,36 @@ fn run_turns(others: Option<&Receiver<Job>>) {
     }
     // Its calls run here, one after the other, and keep it attached while they do.
     let mut member: Option<Arc<Handle>> = None;
-    let mut call = Turn::nothing();
     loop {
         // A call may have dropped all handles but this one.
         if member.as_ref().is_some_and(|it| Arc::strong_count(it) == 1) {
             run_alone(|| drop(member.take()));
         }
         let mut other = false;
-        let any = TURNS.try_with(|turns| {
+        let turn = TURNS.try_with(|turns| {
             let mut turns = turns.borrow_mut();
             other = member.as_ref().map(Arc::as_ptr) != Some(turns.whose.as_ptr());
-            turns.pop(&mut call)
+            turns.pop()
         });
-        let Ok(true) = any else {
+        let Ok(Some(mut turn)) = turn else {
             if member.is_none() {
                 break;
             }
             run_alone(|| drop(member.take()));
             continue;
         };
-        if call.is_nobodys() {
+        if turn.is_nobodys() {
             run_alone(|| drop(member.take()));
-            run_alone(|| call.thunk.call());
+            run_alone(|| turn.thunk.call());
         } else {
             if other {
                 run_alone(|| drop(member.take()));
                 member = TURNS.with(|turns| turns.borrow().whose.upgrade());
             }
             match &member {
-                Some(handle) => handle.attachment.call_now(&mut call),
+                Some(handle) => handle.attachment.call_now(&mut turn),
                 // Nothing is held any more, and nobody is called.
-                None => run_alone(|| drop(std::mem::replace(&mut call, Turn::nothing()))),
+                None => run_alone(|| drop(turn)),
             }
         }
         if let Some(others) = others {
@@ -325,28 +283,7 @@ impl Attachment {
 
     /// Takes the very first of a post out, a callback that got its turn: a call goes to this thread's loop, if it has one.
     /// What is left to do is [`Self::run_turn`].
-    #[inline(always)]
     pub(crate) fn take_turn(&self, queue: &mut Queue, post: Post) -> Option<Taken> {
-        let kept = TURNS.try_with(|turns| {
-            let mut turns = turns.try_borrow_mut().ok()?;
-            if !turns.admit(self.handle()) {
-                return None;
-            }
-            let first = turns.first_if_none()?;
-            let about = queue.pop_call(post, &mut first.thunk)?;
-            (first.lane, first.silence) = (about.lane, about.silence);
-            turns.is_first = true;
-            turns.calls += 1;
-            Some(())
-        });
-        match kept {
-            Ok(Some(())) => None,
-            _ => self.take_last(queue, post),
-        }
-    }
-
-    #[inline(never)]
-    fn take_last(&self, queue: &mut Queue, post: Post) -> Option<Taken> {
         let call = match queue.take_first(post)? {
             Taken::Call(call) => call,
             waiter => return Some(waiter),
@@ -364,7 +301,6 @@ impl Attachment {
     }
 
     /// Runs the callback that [`Self::take_turn`] took out.
-    #[inline(always)]
     pub(crate) fn run_turn(&self, taken: Option<Taken>) {
         let job = match taken {
             None if RUNNING.get() => return,
