@@ -139,9 +139,6 @@ fn called_back(attachment: &Arc<Attachment>, trace: &Tracer, f: impl FnOnce(), p
     }
 }
 
-/// So many callbacks run one after the other; then whatever else waits on this thread has its turn.
-const LINKS: u32 = 64;
-
 impl Attachment {
     /// What [`link`] knows this member by.
     #[inline(always)]
@@ -180,12 +177,12 @@ impl Attachment {
         Err(NothingHeld)
     }
 
-    /// Runs a call that has its slot, and those that have the slot after it. A panic was reported by the panic hook and goes
-    /// no further (E4).
-    pub(crate) fn call_now(self: &Arc<Self>, turn: &mut Turn) {
+    /// Runs a call that has its slot, and up to `more` that have the slot after it. A panic was reported by the panic hook and
+    /// goes no further (E4).
+    pub(crate) fn call_now(self: &Arc<Self>, turn: &mut Turn, more: u32) {
         self.raw_held.add(1);
         let way = Way::new(self, turn.lane as usize);
-        for left in (0..LINKS).rev() {
+        for left in (0..=more).rev() {
             let outside = link::begin(self.key());
             let called = catch_unwind(AssertUnwindSafe(|| turn.thunk.call()));
             let link = link::end(self.key(), outside);

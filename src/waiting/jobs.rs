@@ -21,6 +21,9 @@ thread_local! {
     static TURNS: RefCell<Turns> = const { RefCell::new(Turns::new()) };
 }
 
+/// So many calls may follow one at once where others may wait for their turn that cannot be seen from there.
+const AMONG_OTHERS: u32 = 15;
+
 /// A callback that has its turn.
 pub(crate) struct Turn {
     /// What is called.
@@ -154,6 +157,10 @@ fn run_turns(others: Option<&Receiver<Job>>) {
     if RUNNING.replace(true) {
         return;
     }
+    let more = match others {
+        Some(_) => AMONG_OTHERS,
+        None => u32::MAX,
+    };
     // Its calls run here, one after the other, and keep it attached while they do.
     let mut member: Option<Arc<Handle>> = None;
     loop {
@@ -183,7 +190,7 @@ fn run_turns(others: Option<&Receiver<Job>>) {
                 member = TURNS.with(|turns| turns.borrow().whose.upgrade());
             }
             match &member {
-                Some(handle) => handle.attachment.call_now(&mut turn),
+                Some(handle) => handle.attachment.call_now(&mut turn, more),
                 // Nothing is held any more, and nobody is called.
                 None => run_alone(|| drop(turn)),
             }
@@ -262,7 +269,7 @@ impl Attachment {
         let whose = self.handle().clone();
         Box::new(move || {
             if let Some(handle) = whose.upgrade() {
-                handle.attachment.call_now(&mut turn);
+                handle.attachment.call_now(&mut turn, AMONG_OTHERS);
             }
         })
     }
