@@ -116,6 +116,78 @@ class LocalScheduler extends Waiting {
   }
 }
 
+// A ring that takes one item at a time and grows.
+class Ring {
+  constructor() {
+    this.items = new Array(1024)
+    this.first = 0
+    this.length = 0
+  }
+  put(item) {
+    if (this.length === this.items.length) {
+      const { items, first } = this
+      this.items = items.slice(first).concat(items.slice(0, first), new Array(items.length))
+      this.first = 0
+    }
+    this.items[(this.first + this.length) & (this.items.length - 1)] = item
+    this.length++
+  }
+  take() {
+    const at = this.first
+    const item = this.items[at]
+    this.items[at] = undefined
+    this.first = (at + 1) & (this.items.length - 1)
+    this.length--
+    return item
+  }
+}
+
+// The same with plain parts: a ring for each priority, into which a function and its value go one after the other, and a
+// look from the highest for who is next.
+class PlainScheduler {
+  constructor(max = Infinity) {
+    this.max = max
+    this.running = 0
+    this.waiting = 0
+    this.draining = false
+    this.rings = Array.from({ length: TIERS }, () => new Ring())
+  }
+  tryAcquire(priority = 0) {
+    if (this.rings[priority + 3].length !== 0 || this.running >= this.max) return false
+    this.running++
+    return true
+  }
+  acquire(fn, priority = 0, value) {
+    if (this.tryAcquire(priority)) {
+      fn(value)
+      return true
+    }
+    const ring = this.rings[priority + 3]
+    ring.put(fn)
+    ring.put(value)
+    this.waiting++
+    return false
+  }
+  release() {
+    this.running--
+    if (this.waiting !== 0 && !this.draining) this.drain()
+  }
+  drain() {
+    this.draining = true
+    while (this.waiting !== 0 && this.running < this.max) {
+      let tier = TIERS - 1
+      while (this.rings[tier].length === 0) tier--
+      const ring = this.rings[tier]
+      const fn = ring.take()
+      const value = ring.take()
+      this.waiting--
+      this.running++
+      fn(value)
+    }
+    this.draining = false
+  }
+}
+
 // The limit is soft: looked at, then added to.
 class SharedScheduler extends Waiting {
   constructor(words, max) {
@@ -142,6 +214,16 @@ class SharedScheduler extends Waiting {
 const nothing = () => {}
 const shared = () => new SharedScheduler(new Int32Array(new SharedArrayBuffer(64)), 2 ** 20)
 
+// A batch of callbacks behind one slot: queued, then each releases to the next.
+function drain(scheduler) {
+  const step = () => scheduler.release()
+  return (count) => {
+    scheduler.acquire(nothing)
+    for (let i = 0; i < count; i++) scheduler.acquire(step)
+    scheduler.release()
+  }
+}
+
 const rows = {
   unlimited() {
     const scheduler = new LocalScheduler()
@@ -155,15 +237,8 @@ const rows = {
     const scheduler = shared()
     return (count) => { for (let i = 0; i < count; i++) { scheduler.acquire(nothing); scheduler.release() } }
   },
-  drain() {
-    const scheduler = new LocalScheduler(1)
-    const step = () => scheduler.release()
-    return (count) => {
-      scheduler.acquire(nothing)
-      for (let i = 0; i < count; i++) scheduler.acquire(step)
-      scheduler.release()
-    }
-  },
+  drain: () => drain(new LocalScheduler(1)),
+  plain_drain: () => drain(new PlainScheduler(1)),
   run() {
     const scheduler = new LocalScheduler(64)
     return async (count) => { for (let i = 0; i < count; i++) await scheduler.run(nothing) }
