@@ -6,6 +6,7 @@ mod callback_queues;
 mod callbacks;
 mod construction;
 mod drains;
+mod links;
 mod errors;
 mod futures;
 mod lent;

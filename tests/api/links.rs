@@ -1,0 +1,210 @@
+//! A callback's own release, which is handed on once the callback has returned: who may not have to wait for that, and what
+//! comes in between.
+
+use crate::support::{FOREVER, NORMAL, Shared, local, until};
+use shmsched::{Changes, NothingHeld, Scheduler};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+/// Enough for several chains, and for the lock of the queue to be one thread's.
+const MANY: usize = 1_000;
+
+type Log = Arc<Mutex<Vec<usize>>>;
+
+/// Queues callbacks behind one that holds the only slot. Each notes its number, then does `then`.
+fn queued(scheduler: &Scheduler, many: usize, then: impl Fn(usize) + Clone + Send + 'static) -> Log {
+    let log = Log::default();
+    assert!(scheduler.acquire_with(drop, NORMAL, ()));
+    for n in 0..many {
+        let (log, then) = (log.clone(), then.clone());
+        let callback = move |n| {
+            log.lock().unwrap().push(n);
+            then(n);
+        };
+        assert!(!scheduler.acquire_with(callback, NORMAL, n));
+    }
+    log
+}
+
+fn in_order(log: &Log, many: usize) -> bool {
+    *log.lock().unwrap() == (0..many).collect::<Vec<_>>()
+}
+
+/// Another member came to wait in the middle of the queue: its turn is after those that were there, and the callback after
+/// which it comes is still running when it has its slot.
+#[test]
+fn another_member_need_not_wait_until_it_returns() {
+    let shared = Shared::new(1);
+    let (own, other) = (shared.member(), shared.member());
+    let (got, gotten) = mpsc::channel();
+    let gotten = Mutex::new(gotten);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let (scheduler, seen) = (own.clone(), waiting.clone());
+    // Shared by all callbacks, which are clones.
+    let inside = Arc::new(move |n| {
+        match n {
+            300 => {
+                let (other, got) = (other.clone(), got.clone());
+                thread::spawn(move || {
+                    let permit = other.blocking_acquire_until(1, NORMAL, FOREVER);
+                    got.send(permit.is_ok()).unwrap();
+                });
+                until("it waits", || scheduler.stats().shared.unwrap().waiters == 2);
+                seen.store(1, SeqCst);
+                scheduler.release().unwrap();
+            }
+            // The next keeps its slot until the other had its turn, or would have.
+            301 => {
+                scheduler.release().unwrap();
+                assert!(gotten.lock().unwrap().recv_timeout(FOREVER).unwrap());
+                seen.store(2, SeqCst);
+            }
+            _ => scheduler.release().unwrap(),
+        }
+    });
+    let log = queued(&own, MANY, move |n| inside(n));
+    own.release().unwrap();
+    until("all ran", || in_order(&log, MANY));
+    assert_eq!(waiting.load(SeqCst), 2);
+    until("all is back", || own.stats().running == 0);
+}
+
+/// Two slots given back by one callback, its own and one that another left: both go on, in order.
+#[test]
+fn two_releases_of_one_callback() {
+    let shared = Shared::new(1);
+    let scheduler = shared.member();
+    let own = scheduler.clone();
+    let segment = shared.open();
+    let log = queued(&scheduler, MANY, move |n| match n % 100 {
+        // Keeps its slot; another is made for the next.
+        40 => {
+            segment.set(&Changes::new().concurrency(Some(2))).unwrap();
+        }
+        // And both are given back, and the one is taken away again.
+        60 => {
+            own.release().unwrap();
+            own.release().unwrap();
+            assert_eq!(own.release(), Err(NothingHeld), "{n}");
+            segment.set(&Changes::new().concurrency(Some(1))).unwrap();
+        }
+        _ => own.release().unwrap(),
+    });
+    scheduler.release().unwrap();
+    until("all ran", || log.lock().unwrap().len() == MANY);
+    until("all is back", || scheduler.stats().running == 0);
+    assert_eq!(scheduler.release(), Err(NothingHeld));
+    assert_eq!(scheduler.stats().pending, 0);
+}
+
+/// The limit goes to zero while a callback runs that has given its slot back already: nobody has it, until it is raised.
+#[test]
+fn none_is_handed_on_past_a_limit_that_fell() {
+    let shared = Shared::new(1);
+    let scheduler = shared.member();
+    let (own, segment) = (scheduler.clone(), shared.open());
+    let log = queued(&scheduler, MANY, move |n| {
+        own.release().unwrap();
+        if n == 500 {
+            segment.set(&Changes::new().concurrency(Some(0))).unwrap();
+        }
+    });
+    scheduler.release().unwrap();
+    assert!(in_order(&log, 501));
+    assert_eq!(scheduler.stats().running, 0);
+    let segment = shared.open();
+    segment.set(&Changes::new().concurrency(Some(1))).unwrap();
+    until("all ran", || in_order(&log, MANY));
+    until("all is back", || scheduler.stats().running == 0);
+}
+
+/// A panic after the release gives nothing back twice.
+#[test]
+fn a_panic_after_the_release() {
+    let scheduler = local(1);
+    let own = scheduler.clone();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let within = inside.clone();
+    let log = queued(&scheduler, MANY, move |n| {
+        assert_eq!(within.fetch_add(1, SeqCst), 0, "{n}");
+        within.fetch_sub(1, SeqCst);
+        own.release().unwrap();
+        if n % 100 == 50 {
+            // Not reported by the panic hook.
+            resume_unwind(Box::new(()));
+        }
+    });
+    scheduler.release().unwrap();
+    assert!(in_order(&log, MANY));
+    assert_eq!(scheduler.stats().running, 0);
+    assert_eq!(scheduler.release(), Err(NothingHeld));
+}
+
+/// A callback gives back slots of two schedulers, each with a queue: turns are taken in the order in which they were given,
+/// none within another.
+#[test]
+fn the_turn_of_another_scheduler_comes_in_between() {
+    let (one, two) = (local(1), local(1));
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let depth = Arc::new(AtomicUsize::new(0));
+    let enter = {
+        let (order, depth) = (order.clone(), depth.clone());
+        move |which: u32, n: usize| {
+            assert_eq!(depth.fetch_add(1, SeqCst), 0, "{which}: {n}");
+            order.lock().unwrap().push((which, n));
+            depth.fetch_sub(1, SeqCst);
+        }
+    };
+    let (own, entered) = (two.clone(), enter.clone());
+    // The second's callbacks keep their slot, which the first's give back.
+    queued(&two, 2, move |n| entered(2, n));
+    let (first, second) = (one.clone(), own);
+    queued(&one, 10, move |n| {
+        enter(1, n);
+        first.release().unwrap();
+        if n == 3 || n == 6 {
+            second.release().unwrap();
+        }
+    });
+    one.release().unwrap();
+    let expected = [0, 1, 2, 3].map(|n| (1, n)).into_iter();
+    let expected = expected
+        .chain([(2, 0)])
+        .chain([4, 5, 6].map(|n| (1, n)))
+        .chain([(2, 1)])
+        .chain([7, 8, 9].map(|n| (1, n)));
+    assert_eq!(*order.lock().unwrap(), expected.collect::<Vec<_>>());
+    two.release().unwrap();
+    assert_eq!((one.stats().running, two.stats().running), (0, 0));
+}
+
+/// The last handle goes in a callback that has given its slot back: those behind it are dropped, uncalled.
+#[test]
+fn the_last_handle_is_dropped_after_the_release() {
+    let shared = Shared::new(1);
+    let other = shared.member();
+    let permit = other.try_acquire(NORMAL).unwrap();
+    let handle = Arc::new(Mutex::new(Some(shared.member())));
+    let (counted, ran) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
+    for n in 0..MANY {
+        let (own, held, ran) = (handle.clone(), counted.clone(), ran.clone());
+        let callback = move |()| {
+            let _held = held;
+            ran.fetch_add(1, SeqCst);
+            let mut handle = own.lock().unwrap();
+            handle.as_ref().unwrap().release().unwrap();
+            if n == 700 {
+                *handle = None;
+            }
+        };
+        let own = handle.lock().unwrap().clone().unwrap();
+        assert!(!own.acquire_with(callback, NORMAL, ()));
+    }
+    // They run on a thread of their member, which holds no handle of its own.
+    drop(permit);
+    until("the rest is dropped", || Arc::strong_count(&counted) == 1);
+    assert_eq!(ran.load(SeqCst), 701);
+    until("all is back", || other.stats().running == 0);
+}
