@@ -1,7 +1,7 @@
 //! Callbacks that wait alone, pass the slot on among themselves, and whoever comes amid them.
 
 use crate::callbacks::Fate;
-use crate::support::{FOREVER, NORMAL, Shared, ends, local, until};
+use crate::support::{FOREVER, NORMAL, Shared, Witness, ends, local, until};
 use shmsched::trace::{Trace, Writer};
 use shmsched::{NothingHeld, Priority};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -113,10 +113,11 @@ fn who_comes_amid_a_queue() {
     let scheduler = local(1);
     scheduler.fix_draw(Some(0));
     let order = Arc::new(Mutex::new(Vec::new()));
+    let witness = Witness::default();
     assert!(scheduler.acquire_with(drop, NORMAL, ()));
     for n in 0..10 {
-        let (order, own) = (order.clone(), scheduler.clone());
-        let callback = move |n: u32| {
+        let (order, own, witness) = (order.clone(), scheduler.clone(), witness.clone());
+        let inside = move |n: u32| {
             order.lock().unwrap().push(n);
             if n % 4 == 1 {
                 assert!(own.try_acquire(Priority::Highest).is_err());
@@ -133,12 +134,14 @@ fn who_comes_amid_a_queue() {
             assert_eq!(own.release(), Err(NothingHeld));
             assert!(own.try_acquire(Priority::Highest).is_err() || own.stats().pending == 0);
         };
+        let callback = move |n| witness.sees(|| inside(n));
         assert!(!scheduler.acquire_with(callback, NORMAL, n));
     }
     scheduler.release().unwrap();
     let expected = [
         0, 1, 201, 2, 3, 4, 5, 205, 6, 7, 8, 9, 209, 101, 105, 109, 301, 305, 309,
     ];
+    witness.saw_nothing();
     assert_eq!(*order.lock().unwrap(), expected);
     assert_eq!(scheduler.stats().running, 0);
 }

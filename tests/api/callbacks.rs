@@ -1,7 +1,7 @@
 //! `acquire_with`: when a callback runs, on which thread, in which order, and what becomes of its panics.
 
 use crate::support::{
-    FOREVER, MEANT, NORMAL, Shared, Task, ends, local, panics_of, until, watch_panics,
+    FOREVER, MEANT, NORMAL, Shared, Task, Witness, ends, local, panics_of, until, watch_panics,
 };
 use shmsched::{NothingHeld, Priority, Scheduler};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,17 +16,20 @@ fn on_the_thread_that_releases_in_order() {
     scheduler.fix_draw(Some(0));
     let order = Arc::new(Mutex::new(Vec::new()));
     assert!(scheduler.acquire_with(drop, NORMAL, ()));
-    let here = thread::current().id();
+    let (here, witness) = (thread::current().id(), Witness::default());
     for (n, lane) in [0, 6, 3, 3, 5, 1, 6].into_iter().enumerate() {
-        let (order, own) = (order.clone(), scheduler.clone());
+        let (order, own, witness) = (order.clone(), scheduler.clone(), witness.clone());
         let callback = move |n: usize| {
-            assert_eq!(thread::current().id(), here);
-            order.lock().unwrap().push(n);
-            own.release().unwrap();
+            witness.sees(|| {
+                assert_eq!(thread::current().id(), here);
+                order.lock().unwrap().push(n);
+                own.release().unwrap();
+            })
         };
         assert!(!scheduler.acquire_with(callback, Priority::ALL[lane], n));
     }
     scheduler.release().unwrap();
+    witness.saw_nothing();
     assert_eq!(*order.lock().unwrap(), [1, 6, 4, 2, 3, 5, 0]);
     assert_eq!(scheduler.stats().running, 0);
 }
@@ -56,8 +59,6 @@ fn a_long_queue_never_recurses() {
         let callback = move |()| {
             ran.fetch_add(1, Ordering::SeqCst);
             own.release().unwrap();
-            // What follows a release runs before the next callback, not after all of them.
-            assert!(ran.load(Ordering::SeqCst) <= MANY);
         };
         assert!(!scheduler.acquire_with(callback, NORMAL, ()));
     }
@@ -77,20 +78,27 @@ fn one_at_a_time_on_a_thread() {
     let scheduler = local(2);
     let inside = Arc::new(AtomicUsize::new(0));
     let ran = Arc::new(AtomicUsize::new(0));
+    let witness = Witness::default();
     let held = scheduler.try_acquire_many(2, NORMAL).unwrap();
     for _ in 0..10 {
         let (inside, ran, own) = (inside.clone(), ran.clone(), scheduler.clone());
+        let witness = witness.clone();
         let callback = move |()| {
-            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-            own.release().unwrap();
-            inside.fetch_sub(1, Ordering::SeqCst);
+            witness.sees(|| {
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                own.release().unwrap();
+                inside.fetch_sub(1, Ordering::SeqCst);
+            });
             ran.fetch_add(1, Ordering::SeqCst);
         };
         assert!(!scheduler.acquire_with(callback, NORMAL, ()));
     }
     let mut held = held;
     drop(held.split(1));
-    until("all ran", || ran.load(Ordering::SeqCst) == 10);
+    until("all ran", || {
+        witness.saw_nothing();
+        ran.load(Ordering::SeqCst) == 10
+    });
     drop(held);
     assert_eq!(scheduler.stats().running, 0);
 }
@@ -257,26 +265,34 @@ fn a_callback_may_use_the_scheduler() {
         assert!(scheduler.acquire_with(drop, NORMAL, ()));
         let own = scheduler.clone();
         let (sender, ran) = mpsc::channel();
+        let (witness, seen) = (Witness::default(), Witness::default());
+        let (outer, inmost) = (witness.clone(), witness.clone());
+        let ran_late = move |witness: Witness| witness.sees(|| panic!("it ran"));
         let first = move |own: Scheduler| {
-            assert_eq!(own.stats().running, 1);
-            assert!(own.try_acquire(NORMAL).is_err());
-            let inner = own.clone();
-            let again = move |()| {
-                sender.send(inner.stats().running).unwrap();
-                inner.dispose();
-                assert!(!inner.acquire_with(|()| panic!("it ran"), NORMAL, ()));
-            };
-            assert!(!own.acquire_with(again, NORMAL, ()));
-            own.release().unwrap();
+            outer.sees(|| {
+                assert_eq!(own.stats().running, 1);
+                assert!(own.try_acquire(NORMAL).is_err());
+                let inner = own.clone();
+                let again = move |()| {
+                    sender.send(inner.stats().running).unwrap();
+                    inner.dispose();
+                    let late = inmost.clone();
+                    inmost.sees(|| assert!(!inner.acquire_with(ran_late, NORMAL, late)));
+                };
+                assert!(!own.acquire_with(again, NORMAL, ()));
+                own.release().unwrap();
+            })
         };
         assert!(!scheduler.acquire_with(first, Priority::High, own));
-        assert!(!scheduler.acquire_with(|()| panic!("it ran"), Priority::Lowest, ()));
+        assert!(!scheduler.acquire_with(ran_late, Priority::Lowest, seen.clone()));
         scheduler.fix_draw(Some(0));
         scheduler.release().unwrap();
         assert_eq!(ran.recv_timeout(FOREVER), Ok(1));
         until("it is disposed", || {
             scheduler.is_closed() && scheduler.stats().running == 0
         });
+        witness.saw_nothing();
+        seen.saw_nothing();
     });
 }
 
@@ -349,21 +365,23 @@ fn what_queued_callbacks_own_is_dropped_once() {
     for dispose in [false, true] {
         let scheduler = local(1);
         let fates = Arc::new(AtomicUsize::new(0));
+        let witness = Witness::default();
         assert!(scheduler.acquire_with(drop, NORMAL, ()));
         for n in 0..20 {
             let (fate, own) = (Fate(fates.clone()), scheduler.clone());
             let much = [n; 30];
+            let witness = witness.clone();
             let big = move |fate: Fate| {
-                assert_eq!(much, [n; 30]);
+                witness.sees(|| assert_eq!(much, [n; 30]));
                 fate.ran();
                 if n == 10 {
                     match dispose {
                         true => own.dispose(),
                         false => own.close(),
                     }
-                    assert_eq!(own.stats().pending, 0);
                     // All of them by now, but for what runs.
-                    assert_eq!(own.stats().total.cancelled, 9);
+                    let stats = own.stats();
+                    witness.sees(|| assert_eq!((stats.pending, stats.total.cancelled), (0, 9)));
                 }
                 own.release().map_err(drop).unwrap_or(());
             };
@@ -381,6 +399,7 @@ fn what_queued_callbacks_own_is_dropped_once() {
         }
         assert_eq!(scheduler.stats().pending, 20);
         scheduler.release().unwrap();
+        witness.saw_nothing();
         assert_eq!(fates.load(Ordering::SeqCst), 20_011);
         let total = scheduler.stats().total;
         assert_eq!((total.completed, total.cancelled), (11, 9));

@@ -1,6 +1,6 @@
 //! Long queues of callbacks, which one thread drains so often in a row that it needs no lock; and who comes amid that.
 
-use crate::support::{NORMAL, Shared, local, until};
+use crate::support::{NORMAL, Shared, Witness, local, until};
 use shmsched::{NothingHeld, Observer, Scheduler};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -11,11 +11,15 @@ use std::time::{Duration, Instant};
 const MANY: usize = 5_000;
 
 /// Queues callbacks behind one that holds the only slot.
-fn queued(scheduler: &Scheduler, callback: impl Fn(usize) + Clone + Send + 'static) {
+fn queued(scheduler: &Scheduler, callback: impl Fn(usize) + Clone + Send + 'static) -> Witness {
+    let witness = Witness::default();
     assert!(scheduler.acquire_with(drop, NORMAL, ()));
     for n in 0..MANY {
-        assert!(!scheduler.acquire_with(callback.clone(), NORMAL, n));
+        let (witness, callback) = (witness.clone(), callback.clone());
+        let callback = move |n| witness.sees(|| callback(n));
+        assert!(!scheduler.acquire_with(callback, NORMAL, n));
     }
+    witness
 }
 
 /// Now and then a callback leaves its slot to another thread, which goes on with the queue.
@@ -25,7 +29,7 @@ fn others_release_in_the_middle() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let (give, given) = mpsc::channel::<()>();
     let (own, seen) = (scheduler.clone(), order.clone());
-    queued(&scheduler, move |n| {
+    let witness = queued(&scheduler, move |n| {
         seen.lock().unwrap().push(n);
         match n % 700 == 699 {
             true => give.send(()).unwrap(),
@@ -41,6 +45,7 @@ fn others_release_in_the_middle() {
             .unwrap();
     }
     assert_eq!(*order.lock().unwrap(), (0..MANY).collect::<Vec<_>>());
+    witness.saw_nothing();
     assert_eq!(scheduler.release(), Err(NothingHeld));
     let stats = scheduler.stats();
     assert_eq!((stats.running, stats.pending), (0, 0));
@@ -59,7 +64,7 @@ fn nothing_is_held_between_two_of_them() {
         }
     });
     let (own, count) = (scheduler.clone(), ran.clone());
-    queued(&scheduler, move |n| {
+    let witness = queued(&scheduler, move |n| {
         count.fetch_add(1, SeqCst);
         own.release().unwrap();
         assert_eq!(own.release(), Err(NothingHeld), "{n}: its own thread");
@@ -71,6 +76,7 @@ fn nothing_is_held_between_two_of_them() {
     });
     scheduler.release().unwrap();
     assert_eq!(ran.load(SeqCst), MANY);
+    witness.saw_nothing();
     assert_eq!(scheduler.stats().running, 0);
     answering.join().unwrap();
 }
@@ -174,8 +180,9 @@ fn each_wait_is_counted_once() {
     let scheduler = shared.member();
     let begun = Instant::now();
     let own = scheduler.clone();
-    queued(&scheduler, move |_| own.release().unwrap());
+    let witness = queued(&scheduler, move |_| own.release().unwrap());
     scheduler.release().unwrap();
+    witness.saw_nothing();
     let took = begun.elapsed();
     let total = scheduler.stats().total;
     let many = MANY as u64;

@@ -1,7 +1,7 @@
 //! A callback's own release, which is handed on once the callback has returned: who may not have to wait for that, and what
 //! comes in between.
 
-use crate::support::{FOREVER, NORMAL, Shared, local, until};
+use crate::support::{FOREVER, NORMAL, Shared, Witness, local, until};
 use shmsched::{Changes, NothingHeld, Scheduler};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -11,25 +11,38 @@ use std::thread;
 /// Enough for several chains, and for the lock of the queue to be one thread's.
 const MANY: usize = 1_000;
 
-type Log = Arc<Mutex<Vec<usize>>>;
+/// What callbacks noted.
+#[derive(Clone, Default)]
+struct Log {
+    order: Arc<Mutex<Vec<usize>>>,
+    witness: Witness,
+}
+
+impl Log {
+    /// Whether so many ran, in order.
+    fn is_of(&self, many: usize) -> bool {
+        self.witness.saw_nothing();
+        *self.order.lock().unwrap() == (0..many).collect::<Vec<_>>()
+    }
+}
 
 /// Queues callbacks behind one that holds the only slot. Each notes its number, then does `then`.
-fn queued(scheduler: &Scheduler, many: usize, then: impl Fn(usize) + Clone + Send + 'static) -> Log {
+fn queued(
+    scheduler: &Scheduler,
+    many: usize,
+    then: impl Fn(usize) + Clone + Send + 'static,
+) -> Log {
     let log = Log::default();
     assert!(scheduler.acquire_with(drop, NORMAL, ()));
     for n in 0..many {
         let (log, then) = (log.clone(), then.clone());
         let callback = move |n| {
-            log.lock().unwrap().push(n);
-            then(n);
+            log.order.lock().unwrap().push(n);
+            log.witness.sees(|| then(n));
         };
         assert!(!scheduler.acquire_with(callback, NORMAL, n));
     }
     log
-}
-
-fn in_order(log: &Log, many: usize) -> bool {
-    *log.lock().unwrap() == (0..many).collect::<Vec<_>>()
 }
 
 /// Another member came to wait in the middle of the queue: its turn is after those that were there, and the callback after
@@ -51,7 +64,9 @@ fn another_member_need_not_wait_until_it_returns() {
                     let permit = other.blocking_acquire_until(1, NORMAL, FOREVER);
                     got.send(permit.is_ok()).unwrap();
                 });
-                until("it waits", || scheduler.stats().shared.unwrap().waiters == 2);
+                until("it waits", || {
+                    scheduler.stats().shared.unwrap().waiters == 2
+                });
                 seen.store(1, SeqCst);
                 scheduler.release().unwrap();
             }
@@ -66,7 +81,7 @@ fn another_member_need_not_wait_until_it_returns() {
     });
     let log = queued(&own, MANY, move |n| inside(n));
     own.release().unwrap();
-    until("all ran", || in_order(&log, MANY));
+    until("all ran", || log.is_of(MANY));
     assert_eq!(waiting.load(SeqCst), 2);
     until("all is back", || own.stats().running == 0);
 }
@@ -93,7 +108,7 @@ fn two_releases_of_one_callback() {
         _ => own.release().unwrap(),
     });
     scheduler.release().unwrap();
-    until("all ran", || log.lock().unwrap().len() == MANY);
+    until("all ran", || log.is_of(MANY));
     until("all is back", || scheduler.stats().running == 0);
     assert_eq!(scheduler.release(), Err(NothingHeld));
     assert_eq!(scheduler.stats().pending, 0);
@@ -112,11 +127,11 @@ fn none_is_handed_on_past_a_limit_that_fell() {
         }
     });
     scheduler.release().unwrap();
-    assert!(in_order(&log, 501));
+    assert!(log.is_of(501));
     assert_eq!(scheduler.stats().running, 0);
     let segment = shared.open();
     segment.set(&Changes::new().concurrency(Some(1))).unwrap();
-    until("all ran", || in_order(&log, MANY));
+    until("all ran", || log.is_of(MANY));
     until("all is back", || scheduler.stats().running == 0);
 }
 
@@ -137,7 +152,7 @@ fn a_panic_after_the_release() {
         }
     });
     scheduler.release().unwrap();
-    assert!(in_order(&log, MANY));
+    assert!(log.is_of(MANY));
     assert_eq!(scheduler.stats().running, 0);
     assert_eq!(scheduler.release(), Err(NothingHeld));
 }
@@ -159,9 +174,9 @@ fn the_turn_of_another_scheduler_comes_in_between() {
     };
     let (own, entered) = (two.clone(), enter.clone());
     // The second's callbacks keep their slot, which the first's give back.
-    queued(&two, 2, move |n| entered(2, n));
+    let seconds = queued(&two, 2, move |n| entered(2, n));
     let (first, second) = (one.clone(), own);
-    queued(&one, 10, move |n| {
+    let firsts = queued(&one, 10, move |n| {
         enter(1, n);
         first.release().unwrap();
         if n == 3 || n == 6 {
@@ -176,6 +191,7 @@ fn the_turn_of_another_scheduler_comes_in_between() {
         .chain([(2, 1)])
         .chain([7, 8, 9].map(|n| (1, n)));
     assert_eq!(*order.lock().unwrap(), expected.collect::<Vec<_>>());
+    assert!(firsts.is_of(10) && seconds.is_of(2));
     two.release().unwrap();
     assert_eq!((one.stats().running, two.stats().running), (0, 0));
 }

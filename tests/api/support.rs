@@ -3,7 +3,7 @@
 
 use shmsched::{Concurrency, Location, Priority, Scheduler, Segment, Settings};
 use std::env;
-use std::panic;
+use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -46,6 +46,27 @@ impl Shared {
 
     pub fn member(&self) -> Scheduler {
         self.open().scheduler().unwrap()
+    }
+}
+
+/// Sees the assertions within callbacks, whose panics end at the panic hook.
+#[derive(Clone, Default)]
+pub struct Witness(Arc<Mutex<Vec<String>>>);
+
+impl Witness {
+    /// Goes on with whatever panic it sees; one that says nothing is meant.
+    pub fn sees<T>(&self, callback: impl FnOnce() -> T) -> T {
+        panic::catch_unwind(AssertUnwindSafe(callback)).unwrap_or_else(|payload| {
+            let text = payload.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| payload.downcast_ref::<&str>().map(|it| it.to_string()));
+            self.0.lock().unwrap().extend(text);
+            panic::resume_unwind(payload)
+        })
+    }
+
+    #[track_caller]
+    pub fn saw_nothing(&self) {
+        assert_eq!(*self.0.lock().unwrap(), [""; 0]);
     }
 }
 
