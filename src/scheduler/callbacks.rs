@@ -187,17 +187,14 @@ impl Attachment {
             let called = catch_unwind(AssertUnwindSafe(|| turn.thunk.call()));
             let link = link::end(self.key(), outside);
             let given = matches!(link, Link::Given | Link::Parted);
-            if given
-                && called.is_ok()
-                && link == Link::Given
-                && left != 0
-                && way.as_ref().is_some_and(|way| way.follow(turn))
-            {
+            let goes_on = called.is_ok() && link == Link::Given && left != 0;
+            if goes_on && way.as_ref().is_some_and(|way| way.follow(turn)) {
                 continue;
             }
             if given {
                 let _ = self.release_now();
             }
+            // What it gave back may have been another's: its own comes back too.
             if let Err(panic) = called {
                 self.panicked(turn, panic);
             }

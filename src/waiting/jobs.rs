@@ -21,8 +21,18 @@ thread_local! {
     static TURNS: RefCell<Turns> = const { RefCell::new(Turns::new()) };
 }
 
-/// So many calls may follow one at once where others may wait for their turn that cannot be seen from there.
+/// So many calls may follow one at once where others may come that are not seen meanwhile.
 const AMONG_OTHERS: u32 = 15;
+
+/// How many calls may follow one at once: none before those that have their turn already.
+fn may_follow(among_others: bool) -> u32 {
+    let any = TURNS.try_with(|turns| turns.try_borrow().is_ok_and(|turns| turns.next.is_empty()));
+    match any {
+        Ok(true) if among_others => AMONG_OTHERS,
+        Ok(true) => u32::MAX,
+        _ => 0,
+    }
+}
 
 /// A callback that has its turn.
 pub(crate) struct Turn {
@@ -157,10 +167,6 @@ fn run_turns(others: Option<&Receiver<Job>>) {
     if RUNNING.replace(true) {
         return;
     }
-    let more = match others {
-        Some(_) => AMONG_OTHERS,
-        None => u32::MAX,
-    };
     // Its calls run here, one after the other, and keep it attached while they do.
     let mut member: Option<Arc<Handle>> = None;
     loop {
@@ -190,7 +196,10 @@ fn run_turns(others: Option<&Receiver<Job>>) {
                 member = TURNS.with(|turns| turns.borrow().whose.upgrade());
             }
             match &member {
-                Some(handle) => handle.attachment.call_now(&mut turn, more),
+                Some(handle) => {
+                    let more = may_follow(others.is_some());
+                    handle.attachment.call_now(&mut turn, more);
+                }
                 // Nothing is held any more, and nobody is called.
                 None => run_alone(|| drop(turn)),
             }
@@ -269,7 +278,7 @@ impl Attachment {
         let whose = self.handle().clone();
         Box::new(move || {
             if let Some(handle) = whose.upgrade() {
-                handle.attachment.call_now(&mut turn, AMONG_OTHERS);
+                handle.attachment.call_now(&mut turn, may_follow(true));
             }
         })
     }

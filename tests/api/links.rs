@@ -157,6 +157,25 @@ fn a_panic_after_the_release() {
     assert_eq!(scheduler.release(), Err(NothingHeld));
 }
 
+/// A callback that gives back another's slot and then panics: its own comes back too.
+#[test]
+fn a_panic_after_a_release_for_another() {
+    let scheduler = local(2);
+    // Of a callback that returned long ago.
+    assert!(scheduler.acquire_with(drop, NORMAL, ()));
+    let own = scheduler.clone();
+    let log = queued(&scheduler, MANY, move |n| {
+        own.release().unwrap();
+        if n == 50 {
+            resume_unwind(Box::new(()));
+        }
+    });
+    scheduler.release().unwrap();
+    assert!(log.is_of(MANY));
+    assert_eq!(scheduler.stats().running, 0);
+    assert_eq!(scheduler.release(), Err(NothingHeld));
+}
+
 /// A callback gives back slots of two schedulers, each with a queue: turns are taken in the order in which they were given,
 /// none within another.
 #[test]
