@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Every operation that the sweep and the pairs know.
-pub const ALL: [&str; 25] = [
+pub const ALL: [&str; 26] = [
     "attach",
     "detach",
     "try",
@@ -21,6 +21,7 @@ pub const ALL: [&str; 25] = [
     "cancel",
     "callback",
     "queued_callback",
+    "callbacks_in_a_row",
     "dispose",
     "close",
     "set",
@@ -201,6 +202,23 @@ pub fn operate(args: &Args) {
                     (),
                 );
                 ran.recv().unwrap();
+            });
+        }
+        "callbacks_in_a_row" => {
+            let (held, one) = (take(1), scheduler.with(1));
+            let (done, ran) = channel();
+            for _ in 0..5 {
+                let (mine, done) = (one.clone(), done.clone());
+                let callback = move |()| {
+                    mine.release().unwrap();
+                    done.send(()).unwrap();
+                };
+                assert!(!one.acquire_with(callback, NORMAL, ()));
+            }
+            ready();
+            armed(n, || {
+                drop(held);
+                (0..5).for_each(|_| ran.recv().unwrap());
             });
         }
         "dispose" if with_spare => {

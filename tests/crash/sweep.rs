@@ -181,6 +181,12 @@ fn case_02_queued_callback() {
     alone("queued_callback", 15, 3);
 }
 
+/// Each hands its slot on to the next.
+#[test]
+fn case_02_callbacks_in_a_row() {
+    alone("callbacks_in_a_row", 40, 0);
+}
+
 #[test]
 fn case_02_set() {
     alone("set", 15, 0);

@@ -90,9 +90,10 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// The place of a spot in a lane.
+    /// The place of a spot in a lane, if there is such a lane.
     pub fn place(&self, spot: u32, lane: usize) -> Option<&'a Place> {
-        self.places.get(spot as usize * self.lanes + lane)
+        let at = spot as usize * self.lanes + lane;
+        self.places.get(at).filter(|_| lane < self.lanes)
     }
 
     fn set(&self, lane: usize) -> &'a [U64] {

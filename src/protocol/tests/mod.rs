@@ -154,6 +154,17 @@ fn never() -> bool {
     false
 }
 
+/// The words of all lanes lie in one row: a lane that is not there is not the next member's.
+#[test]
+fn no_place_in_a_lane_that_is_not_there() {
+    let world = World::new(2, 1);
+    for lane in [LANES, LANES + 1, 32, usize::MAX / 2] {
+        assert!(world.line().place(0, lane).is_none(), "{lane}");
+    }
+    assert!(world.line().place(1, LANES - 1).is_some());
+    assert!(world.line().place(2, 0).is_none());
+}
+
 #[test]
 fn a_bracket_ends_even_and_counts() {
     let world = World::new(1, 3);
