@@ -165,18 +165,31 @@ impl Attachment {
         self.look_locked(scope)
     }
 
-    /// A look, unless somebody of this member looked within 100 ms.
+    /// A look, unless somebody of this member looked within 100 ms. Who waits now may stand behind some who died since: the
+    /// look is [owed](Self::look_owed_in).
     pub fn look_if_stale(self: &Arc<Self>) -> Looked {
         let _looking = self.looking.lock();
         let last = self.looked.get();
         if last != 0 && clock::coarse_ms() + 1 < last + FRESH_MS {
+            self.owed.put(last + FRESH_MS);
             return Looked::default();
         }
         self.look_locked(Scope::Concerned)
     }
 
+    /// How long until a look that was put off is due, in milliseconds.
+    pub fn look_owed_in(&self) -> Option<u64> {
+        match self.owed.get() {
+            0 => None,
+            at => Some(at.saturating_sub(clock::coarse_ms() + 1)),
+        }
+    }
+
     fn look_locked(self: &Arc<Self>, scope: Scope) -> Looked {
         let mut looked = Looked::default();
+        if scope != Scope::Front {
+            self.owed.put(0);
+        }
         let state = self.state.get();
         if state & (state::FORKED | state::LOST | state::DETACHED) != 0 {
             return looked;

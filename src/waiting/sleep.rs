@@ -46,7 +46,10 @@ impl Attachment {
             Gate::Limiter | Gate::Pacer if rank >= FAR => LONG_DOZE_NS + stagger,
             _ => DOZE_NS + stagger,
         };
-        now.saturating_add(every)
+        let owed = self.look_owed_in().filter(|_| !near);
+        // And a tick of the coarse clock, or it would look up too early.
+        let owed = owed.map_or(u64::MAX, |ms| (ms + 10) * 1_000_000);
+        now.saturating_add(every.min(owed))
     }
 
     /// What a sleeper does when it looks up by itself. Both of the first two look for the dead: the other may be stopped,
@@ -54,7 +57,7 @@ impl Attachment {
     pub(crate) fn watch_duty(self: &Arc<Self>, gate: Gate, near: bool, watches: u32) {
         self.notice_damage();
         self.views.pressure(gate).checkpoint(clock::now());
-        if near || self.nobody_looks() {
+        if near || self.look_owed_in() == Some(0) || self.nobody_looks() {
             // Where nobody watched, more than the first two may be dead.
             self.look(if near { Scope::Front } else { Scope::Concerned });
             // Held back by a target with nothing running, no release will ever draw for it.

@@ -42,6 +42,8 @@ pub(crate) struct Attachment {
     pub looking: Mutex<()>,
     /// When somebody of this member last looked for the dead, coarse ms + 1.
     pub looked: U64,
+    /// When one who joined a line is to look, since somebody of this member had looked just before: coarse ms + 1; 0: no one.
+    pub owed: U64,
     /// When the Limiter or the Pacer last asked whether the file has a name, coarse ms.
     pub asked_gone: U64,
     /// Tests fix the lottery's draw: draw + 1; 0 is chance.
@@ -114,6 +116,7 @@ impl Attachment {
             files: Mutex::new(parts.files),
             looking: Mutex::new(()),
             looked: U64::new(0),
+            owed: U64::new(0),
             asked_gone: U64::new(0),
             draw: U32::new(0),
             raw_held: U32::new(0),
