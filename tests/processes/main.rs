@@ -7,6 +7,8 @@ mod churn;
 mod deaths;
 mod forks;
 mod lent;
+mod lent_roles;
+mod lent_storms;
 mod life;
 mod load;
 mod lookout;
@@ -17,6 +19,7 @@ mod pacer;
 mod puppet;
 mod reboot;
 mod review;
+mod spare_storms;
 mod spares;
 mod stopped;
 mod taps;
@@ -53,13 +56,13 @@ fn child() {
         ("wreck", reboot::wreck),
         ("reborn", reboot::reborn),
         ("keeps", spares::keeps),
-        ("stormy", spares::stormy),
+        ("stormy", spare_storms::stormy),
         ("forks_with_spares", spares::forks),
         ("lacks", lookout::lacks),
         ("leaves", lookout::leaves),
         ("look_forks", lookout::forks),
         ("closes", lookout::closes),
-        ("brisk", lent::brisk),
-        ("waits", lent::waits),
+        ("brisk", lent_roles::brisk),
+        ("waits", lent_roles::waits),
     ]);
 }
