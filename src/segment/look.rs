@@ -177,12 +177,14 @@ impl Attachment {
         self.look_locked(Scope::Concerned)
     }
 
-    /// How long until a look that was put off is due, in milliseconds.
-    pub fn look_owed_in(&self) -> Option<u64> {
-        match self.owed.get() {
-            0 => None,
-            at => Some(at.saturating_sub(clock::coarse_ms() + 1)),
-        }
+    /// How long until a look that was put off is due, in milliseconds: unless somebody looked after `since`.
+    pub fn look_owed_in(&self, since: u64) -> Option<u64> {
+        let at = self.owed.get();
+        // Coarse ms + 1, like `looked`.
+        let latest = since / 1_000_000 + 1 + FRESH_MS;
+        (1..=latest)
+            .contains(&at)
+            .then(|| at.saturating_sub(clock::coarse_ms() + 1))
     }
 
     fn look_locked(self: &Arc<Self>, scope: Scope) -> Looked {

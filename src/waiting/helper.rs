@@ -131,7 +131,7 @@ impl Attachment {
                 queue.spared &= !post.bit();
                 round.later = self.tend(&mut queue, &first, &mut due);
                 let near = round.later.rank < 2;
-                let next = self.timer(post.gate, now, round.later.rank);
+                let next = self.timer(post.gate, now, round.later.rank, first.since);
                 if now >= round.timer {
                     round.timer = next;
                     round.watches = round.watches.wrapping_add(1);

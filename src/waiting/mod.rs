@@ -162,7 +162,9 @@ impl Attachment {
     /// matters to this one.
     pub(crate) fn have_tended(&self, waiter: &Waiter, later: Later) {
         let now = clock::now();
-        let timer = self.timer(waiter.post.gate, now, 0).min(later.due);
+        let timer = self
+            .timer(waiter.post.gate, now, 0, waiter.since)
+            .min(later.due);
         let needed = self.bars_at(waiter, now).map_or(timer, |at| at.min(timer));
         let covered = {
             let queue = self.queue.lock();

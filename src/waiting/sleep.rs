@@ -6,6 +6,7 @@ use crate::error::AcquireError;
 use crate::layout::Gate;
 use crate::park::Post;
 use crate::park::waiter::{Fate, Kind, Nudge, Step, Waiter};
+use crate::protocol::turn::NEVER;
 use crate::segment::Scope;
 use crate::segment::attachment::Attachment;
 use crate::sys::clock;
@@ -36,8 +37,8 @@ pub(super) fn lingers(post: Post, rank: u32) -> bool {
 }
 
 impl Attachment {
-    /// When a sleeper looks up by itself.
-    pub(crate) fn timer(&self, gate: Gate, now: u64, rank: u32) -> u64 {
+    /// When a sleeper that waits since then looks up by itself.
+    pub(crate) fn timer(&self, gate: Gate, now: u64, rank: u32, since: u64) -> u64 {
         let near = rank < 2;
         let stagger = u64::from(self.me % 64) * 8_000_000;
         let every = match gate {
@@ -46,7 +47,7 @@ impl Attachment {
             Gate::Limiter | Gate::Pacer if rank >= FAR => LONG_DOZE_NS + stagger,
             _ => DOZE_NS + stagger,
         };
-        let owed = self.look_owed_in().filter(|_| !near);
+        let owed = self.look_owed_in(since).filter(|_| !near);
         // And a tick of the coarse clock, or it would look up too early.
         let owed = owed.map_or(u64::MAX, |ms| (ms + 10) * 1_000_000);
         now.saturating_add(every.min(owed))
@@ -57,7 +58,7 @@ impl Attachment {
     pub(crate) fn watch_duty(self: &Arc<Self>, gate: Gate, near: bool, watches: u32) {
         self.notice_damage();
         self.views.pressure(gate).checkpoint(clock::now());
-        if near || self.look_owed_in() == Some(0) || self.nobody_looks() {
+        if near || self.look_owed_in(NEVER) == Some(0) || self.nobody_looks() {
             // Where nobody watched, more than the first two may be dead.
             self.look(if near { Scope::Front } else { Scope::Concerned });
             // Held back by a target with nothing running, no release will ever draw for it.
@@ -189,7 +190,7 @@ impl Attachment {
                 continue;
             };
             let Later { rank, due, .. } = later;
-            timer = timer.min(self.timer(post.gate, now, rank));
+            timer = timer.min(self.timer(post.gate, now, rank, waiter.since));
             let until = deadline.map_or(timer, |deadline| deadline.min(timer));
             let until = until.min(due);
             let until = self.bars_at(waiter, now).map_or(until, |at| at.min(until));
