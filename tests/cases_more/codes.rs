@@ -81,6 +81,12 @@ fn case_36_what_cannot_be_run_is_126_and_what_is_not_there_127() {
         assert_eq!(ended.code(), code, "{word:?}: {}", ended.err);
         ended.one_line();
     }
+    let empty = stage.call("run", &["--", ""]);
+    let line = empty.one_line();
+    assert!(
+        line.contains("empty") && line.contains("after --"),
+        "{line}"
+    );
     // As execvp: a script without an interpreter line is one of sh.
     let bare = place("bare", "exit 7\n", 0o755);
     stage.call("run", &["--", &bare]).is(7);
