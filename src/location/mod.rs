@@ -32,7 +32,8 @@ const LONGEST_NAME: usize = 200;
 /// | has a slash | that path, as it is; need not be UTF-8 |
 /// | `shm:NAME` | the POSIX shared memory object `/NAME` |
 ///
-/// A name has 1 to 200 bytes, no control characters and no leading dot.
+/// A name has 1 to 200 bytes, no control characters and no leading dot. That of a file has no leading dash either: it
+/// would be taken for an option.
 ///
 /// ```
 /// use std::path::Path;
@@ -93,7 +94,7 @@ impl Location {
             Location::File(path) => match path.file_name() {
                 Some(file)
                     if path.parent() == Some(Location::directory().as_path())
-                        && check_name(file).is_ok() =>
+                        && check_file_name(file).is_ok() =>
                 {
                     file.to_string_lossy().into_owned()
                 }
@@ -158,7 +159,7 @@ impl Location {
         if text.as_bytes().contains(&b'/') {
             return Ok(Location::File(PathBuf::from(text)));
         }
-        check_name(text)?;
+        check_file_name(text)?;
         Ok(Location::File(Location::directory().join(text)))
     }
 }
@@ -250,6 +251,17 @@ fn check_name(name: &OsStr) -> Result<(), LocationError> {
     Err(LocationError::name(name, reason))
 }
 
+/// Stricter than with `shm:` in front: `run -- NAME` has no place for one that looks like an option.
+fn check_file_name(name: &OsStr) -> Result<(), LocationError> {
+    match name.as_bytes().first() {
+        Some(b'-') => Err(LocationError::name(
+            name,
+            "it begins with a dash, as options do; for a file of the current directory put ./ before it",
+        )),
+        _ => check_name(name),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,6 +297,19 @@ mod tests {
     }
 
     #[test]
+    fn what_looks_like_an_option_is_a_path_or_nothing() {
+        for text in ["-x", "-", "--"] {
+            assert!(parse(text).is_err(), "{text}");
+            assert!(parse(&format!("./{text}")).is_ok());
+        }
+        assert_eq!(parse("shm:-x").unwrap().name(), "shm:-x");
+        assert_eq!(parse("x-y").unwrap().name(), "x-y");
+        // What a directory has of that name is called by its path, which is read back.
+        let there = Location::File(Location::directory().join("-x"));
+        assert_eq!(parse(&there.name()).unwrap(), there);
+    }
+
+    #[test]
     fn invalid_utf8_is_no_error_in_a_file_name() {
         let name = OsStr::from_bytes(b"a\xffb");
         let location = Location::parse(name).unwrap();
@@ -303,6 +328,7 @@ mod tests {
             ".",
             "..",
             ".hidden",
+            "-x",
             "a\nb",
             "a\u{1b}[31m",
             "shm:",

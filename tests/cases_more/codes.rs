@@ -81,6 +81,12 @@ fn case_36_what_cannot_be_run_is_126_and_what_is_not_there_127() {
         assert_eq!(ended.code(), code, "{word:?}: {}", ended.err);
         ended.one_line();
     }
+    let empty = stage.call("run", &["--", ""]);
+    let line = empty.one_line();
+    assert!(
+        line.contains("empty") && line.contains("after --"),
+        "{line}"
+    );
     // As execvp: a script without an interpreter line is one of sh.
     let bare = place("bare", "exit 7\n", 0o755);
     stage.call("run", &["--", &bare]).is(7);
@@ -431,6 +437,38 @@ fn usage_errors_are_one_line_and_64() {
         ended.one_line();
     }
     assert!(stage.bytes() == before, "nothing changed");
+}
+
+/// `run` could not be given such a name: what follows -- is its command.
+#[test]
+fn a_name_with_a_dash_in_front_is_refused_and_a_path_is_not() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("d")).expect("a directory");
+    let call = |words: &[&str]| {
+        let mut command = shmsched(words);
+        command.env("SHMSCHED_DIR", scene.path("d"));
+        ended(command.current_dir(scene.path("")))
+    };
+    for refused in [
+        call(&["create", "--concurrency", "1", "--", "-x"]),
+        call(&["inspect", "--", "-x"]),
+    ] {
+        let line = refused.is(64).one_line();
+        assert!(
+            line.contains("begins with a dash") && line.contains("./"),
+            "{line}"
+        );
+    }
+    for path in ["./-x", "d/-x"] {
+        call(&["create", path, "--concurrency", "1"]).is(0);
+        call(&["run", path, "--", "true"]).is(0);
+    }
+    // What is listed can be typed.
+    let listed = call(&["list", "--json"]).is(0).json();
+    let path = scene.path("d/-x").to_string_lossy().into_owned();
+    assert_eq!(listed["segments"][0]["name"], path);
+    assert_eq!(call(&["list", "--names"]).is(0).text(), "");
+    call(&["run", &path, "--", "true"]).is(0);
 }
 
 /// Settings at `run` make the segment once, whoever is first.

@@ -41,6 +41,37 @@ fn set_changes_and_adds_gates() {
     }
 }
 
+/// Who waits goes on waiting without end, which may not be what was meant.
+#[test]
+fn a_pause_says_how_many_wait() {
+    let stage = Stage::new(&["--concurrency", "1"]);
+    let set = |concurrency: &str| stage.call("set", &["--concurrency", concurrency]);
+    assert_eq!(set("0").is(0).err, "");
+    assert_eq!(set("1").is(0).err, "");
+    let mut holder = stage.hold();
+    let mut waiters = [(); 2].map(|()| stage.job("run", &["--", "true"]));
+    stage.in_line(2);
+    for other in [&["--target", "low=0"][..], &["--rate", "1000"]] {
+        assert_eq!(stage.call("set", other).is(0).err, "");
+    }
+    let paused = set("0");
+    let line = paused.is(0).one_line();
+    let name = stage.segment().to_string_lossy();
+    assert!(
+        line.contains(&*name)
+            && line.contains("2 waiters")
+            && line.contains("'shmsched set --concurrency'"),
+        "{line}"
+    );
+    assert_eq!(set("1").is(0).err, "");
+    holder.let_go();
+    holder.wait(LONG).is(0);
+    for waiter in &mut waiters {
+        waiter.wait(LONG).is(0);
+    }
+    stage.quiet(1);
+}
+
 #[test]
 fn targets_need_slots() {
     let stage = Stage::new(&["--rate", "1000"]);

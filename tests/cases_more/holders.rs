@@ -1,7 +1,7 @@
 //! Case 51: who holds it, leftovers, full tables, closed descriptors.
 
 use crate::stage::{
-    Crowd, HOLD, Job, PIDS, PROGRAM, Stage, command, ended, state, under, unshare, works,
+    Crowd, HOLD, Job, PIDS, PROGRAM, Stage, command, ended, shmsched, state, under, unshare, works,
 };
 use crate::support::{
     Args, Chance, Child, LONG, figure, hear, quiet_within, say, skipped, until, within,
@@ -412,4 +412,28 @@ fn stress_case_51f_a_holder_that_dumps_core_is_exiting() {
     );
     assert!(exiting > 0, "doctor never said that it dumps core");
     stage.quiet(1);
+}
+
+/// An evicted member's number is in use until its command has ended, but a member it is no more.
+#[test]
+fn list_counts_who_is_attached() {
+    let stage = Stage::new(&["--concurrency", "2"]);
+    let members = || {
+        let mut list = shmsched(&["list", "--json"]);
+        let list = ended(list.env("SHMSCHED_DIR", stage.scene.path("")));
+        let segments = list.is(0).json()["segments"].take();
+        let segments = segments.as_array().expect("a list");
+        let found = segments.iter().find(|segment| segment["name"] == "S");
+        found.expect("it is there")["members"].clone()
+    };
+    let mut orphan = stage.hold();
+    let holder = stage.hold();
+    assert_eq!(members(), 2);
+    orphan.kill();
+    assert_eq!(members(), 2, "its command has its slot");
+    stage.call("evict", &["0"]).is(0);
+    assert_eq!(members(), 1);
+    assert_eq!(stage.inspect()["segment"]["members"]["used"], 2);
+    drop((orphan, holder));
+    until(LONG, "all are gone", || members() == 0);
 }

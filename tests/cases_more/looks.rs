@@ -3,6 +3,7 @@
 use crate::stage::{Stage, ended, shmsched};
 use crate::support::Scene;
 use crate::terminal::{Terminal, holder};
+use serde_json::Value;
 use std::ffi::OsStr;
 
 /// Runs a script in a terminal of so many rows, once that many are set.
@@ -104,4 +105,32 @@ fn case_57_what_turns_or_hides_text_is_written_out() {
         list.contains("t\\xff") && list.contains("t\u{fffd}"),
         "{list}"
     );
+}
+
+/// A mistyped SHMSCHED_DIR is not to look like one without segments.
+#[test]
+fn list_says_that_there_is_no_such_directory() {
+    let scene = Scene::new();
+    let directory = scene.path("d");
+    let list = |words: &[&str]| {
+        let mut list = shmsched(&[&["list"], words].concat());
+        ended(list.env("SHMSCHED_DIR", &directory))
+    };
+    let missing = list(&[]);
+    let line = missing.is(0).one_line();
+    assert!(
+        line.contains(&*directory.to_string_lossy()) && line.contains("SHMSCHED_DIR"),
+        "{line}"
+    );
+    // What is for machines is as it was.
+    assert_eq!(list(&["--json"]).is(0).json()["segments"][0], Value::Null);
+    let names = list(&["--names"]);
+    assert_eq!((names.is(0).text(), names.err.as_str()), ("".into(), ""));
+
+    std::fs::create_dir(&directory).expect("a directory");
+    let empty = list(&[]);
+    assert_eq!(empty.is(0).err, "");
+    assert!(empty.text().starts_with("no segments in "), "{empty:?}");
+    // Nobody has chosen the usual one, so it need not be there.
+    assert_eq!(ended(&mut shmsched(&["list"])).is(0).err, "");
 }

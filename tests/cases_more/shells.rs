@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// What is typed up to the tab key, and the line that comes of it. The shells end a whole word with a space.
-const LINES: [(&str, &str); 8] = [
+const LINES: [(&str, &str); 11] = [
     ("shmsched run thu", "shmsched run thumbs "),
     ("shmsched run -p high thu", "shmsched run -p high thumbs "),
     ("shmsched run -p hi", "shmsched run -p high"),
@@ -22,6 +22,16 @@ const LINES: [(&str, &str); 8] = [
     // One is there already; the command's arguments are its own.
     ("shmsched run thumbs upl", "shmsched run thumbs upl"),
     ("shmsched run thumbs -- upl", "shmsched run thumbs -- upl"),
+    // After -- stands a command, then its arguments.
+    (
+        "shmsched run thumbs -- shmsch",
+        "shmsched run thumbs -- shmsched ",
+    ),
+    ("shmsched run -- shmsch", "shmsched run -- shmsched "),
+    (
+        "shmsched run -p low thumbs -- cat ",
+        "shmsched run -p low thumbs -- cat report ",
+    ),
 ];
 
 /// Segments, and the completions of a shell.
@@ -35,7 +45,8 @@ fn scene(shell: &str) -> Scene {
     fs::write(directory.join("line\nbreak"), "").expect("written");
     let script = ended(&mut shmsched(&["completions", shell])).is(0).text();
     fs::write(scene.path("completions"), script).expect("written");
-    fs::create_dir(scene.path("empty")).expect("made");
+    fs::create_dir(scene.path("here")).expect("made");
+    fs::write(scene.path("here/report"), "").expect("written");
     scene
 }
 
@@ -59,7 +70,7 @@ fn completes(shell: &str, arguments: &str, ready: &str) {
     let directory = scene.path("segments");
     let script = format!(
         "cd '{}'; exec {shell} {arguments}",
-        scene.path("empty").display()
+        scene.path("here").display()
     );
     let path = path();
     let environment = [("PATH", path.as_str()), ("PS1", "> "), ("HISTFILE", "")];
@@ -89,6 +100,36 @@ fn in_bash() {
     completes("bash", "--norc --noprofile -i", ready);
 }
 
+/// On an empty word, where it would ask whether to show all: commands, none of our options. With bash-completion, which
+/// knows the arguments of many commands, that is asked.
+#[test]
+fn in_bash_after_two_dashes() {
+    if !is_here("bash") {
+        skipped!("no bash");
+    }
+    let scene = scene("bash");
+    let offers = |setup: &str, words: &str| {
+        let script = format!(
+            ". ../completions; {setup}; COMP_WORDS=({words}) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _shmsched_segments shmsched '' --; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let mut bash = command("bash");
+        bash.args(["--norc", "--noprofile", "-c", &script]);
+        bash.env("PATH", path()).current_dir(scene.path("here"));
+        ended(&mut bash).is(0).text()
+    };
+    for words in ["shmsched run thumbs -- ''", "shmsched run -p low -- ''"] {
+        let offered = offers(":", words);
+        assert!(offered.lines().any(|line| line == "shmsched"), "{offered}");
+        assert!(!offered.contains("--priority"), "{offered}");
+    }
+    for name in ["_command_offset", "_comp_command_offset"] {
+        let setup = format!("{name}() {{ COMPREPLY=(\"from $1\"); }}");
+        let offered = offers(&setup, "shmsched run thumbs -- cat ''");
+        assert_eq!(offered, "from 4\n");
+    }
+}
+
 #[test]
 fn in_zsh() {
     if !is_here("zsh") {
@@ -115,15 +156,19 @@ fn in_fish() {
         ]);
         fish.env("SHMSCHED_DIR", scene.path("segments"))
             .env("PATH", path());
-        fish.env("HOME", scene.path("empty"))
-            .current_dir(scene.path("empty"));
+        fish.env("HOME", scene.path("here"))
+            .current_dir(scene.path("here"));
         let offered = ended(&mut fish).is(0).text();
         let before = typed.rsplit_once(' ').expect("words").0;
         let word = expected[before.len() + 1..].trim_end().replace('\\', "");
+        let described = format!("{word}\t");
         match typed == expected {
-            true => assert_eq!(offered, "", "{typed}"),
+            // Commands that have it in their middle are offered, too.
+            true => assert!(!offered.contains("uplink"), "{typed}: {offered}"),
             false => assert!(
-                offered.lines().any(|line| line == word),
+                offered
+                    .lines()
+                    .any(|line| line == word || line.starts_with(&described)),
                 "{typed}: {offered}"
             ),
         }
@@ -141,5 +186,5 @@ fn the_names() {
     let names = list(&["list", "--names"]);
     assert_eq!(names.is(0).text(), "a$(touch x)\nthumbs\nuplink\n");
     list(&["list", "--names", "--json"]).is(64).one_line();
-    assert!(!scene.path("empty/x").exists());
+    assert!(!scene.path("here/x").exists());
 }

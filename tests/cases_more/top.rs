@@ -116,6 +116,24 @@ fn case_58_ends_by_a_signal_while_the_terminal_takes_no_output() {
     }
 }
 
+/// As of a serial line: 80 by 24, which all of them have.
+#[test]
+fn case_58_a_terminal_that_does_not_know_its_size() {
+    let stage = Stage::new(&["--concurrency", "2"]);
+    let segment = stage.segment();
+    let script = format!("read go; \"$B\" top '{}'", segment.display());
+    for (width, height) in [(0, 0), (0, 24), (80, 0)] {
+        let directory = segment.parent().expect("it has one");
+        let mut terminal = Terminal::run(&script, directory, &[]);
+        terminal.resize(width, height);
+        terminal.press("go\n");
+        terminal.says(0, "COMMAND");
+        terminal.press("q");
+        let all = terminal.ended();
+        assert!(!all.contains("\x1b[25;"), "{all:?}");
+    }
+}
+
 #[test]
 fn case_58_ends_by_a_panic() {
     let written = ends_by("--panic", 70, |_, _| {});

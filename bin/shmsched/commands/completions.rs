@@ -65,6 +65,9 @@ fn forms(option: &Arg) -> impl Iterator<Item = String> {
     short.into_iter().chain(long)
 }
 
+/// Where the completion of zsh begins.
+const BEGIN_OF_ZSH: &str = "_shmsched() {";
+
 /// There the generated text says for each argument what completes it. `#compdef` must stay the first line.
 fn with_segments_of_zsh(text: &str) -> String {
     let (first, rest) = text.split_once('\n').expect("it has lines");
@@ -74,6 +77,9 @@ fn with_segments_of_zsh(text: &str) -> String {
             .starts_with("segment")
         {
             true => line.replace(":_default'", ":_shmsched_segments'"),
+            false if line == BEGIN_OF_ZSH => {
+                format!("{line}\n    _shmsched_at_command && {{ _shmsched_command; return }}\n")
+            }
             false => line.to_owned(),
         }
     });
@@ -112,5 +118,6 @@ mod tests {
             .count();
         let text = script(Shell::Zsh);
         assert_eq!(text.matches(":_shmsched_segments'").count(), segments);
+        assert_eq!(text.matches("_shmsched_at_command &&").count(), 1);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::path::Path;
 
 use shmsched::{Location, OpenError};
 
 use crate::cli::List;
-use crate::exit::{Code, Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome, note};
 use crate::output::{self, json, style, table};
 
 pub fn list(arguments: &List) -> Outcome {
@@ -20,6 +21,13 @@ pub fn list(arguments: &List) -> Outcome {
             &json::List::new(directory.to_string_lossy().into_owned(), segments),
             json::Form::Pretty,
         ),
+        false if is_mistaken(&directory) => {
+            note(format_args!(
+                "SHMSCHED_DIR: there is no directory {}; 'shmsched create' makes it",
+                directory.display()
+            ));
+            return Ok(0);
+        }
         false if segments.is_empty() => format!(
             "no segments in {}\n",
             output::literal_os(directory.as_os_str())
@@ -28,6 +36,12 @@ pub fn list(arguments: &List) -> Outcome {
     };
     output::print(&text)?;
     Ok(0)
+}
+
+/// Whether the user chose a directory that is not there. The usual one is made with the first segment.
+fn is_mistaken(directory: &Path) -> bool {
+    let is_chosen = std::env::var_os("SHMSCHED_DIR").is_some_and(|value| !value.is_empty());
+    is_chosen && std::fs::metadata(directory).is_err_and(|e| e.kind() == ErrorKind::NotFound)
 }
 
 /// The names as a command line takes them, unchanged, since a shell asks for them. Not those of files that no segment

@@ -282,7 +282,7 @@ impl Listed {
             tokens: limiter.map(|limiter| limiter.tokens),
             interval: pacer.map(|pacer| Milliseconds(pacer.interval)),
             waiters: snapshot.map(|_| waiters.into_iter().flatten().fold(0, u32::saturating_add)),
-            members: snapshot.map(|snapshot| snapshot.segment.members_used),
+            members: snapshot.map(attached),
             error,
             pressure: snapshot.map(|snapshot| Percent(table::pressure(snapshot))),
         }
@@ -297,6 +297,14 @@ impl Listed {
     pub fn pressure(&self) -> Option<u16> {
         self.pressure.map(|pressure| pressure.0)
     }
+}
+
+/// How many are attached. The dead keep their member slots until somebody looks, an evicted one until its command ends.
+fn attached(snapshot: &Snapshot) -> u32 {
+    let members = snapshot.members.iter();
+    members
+        .filter(|member| member.state != MemberState::Dead)
+        .count() as u32
 }
 
 impl List {

@@ -1,3 +1,15 @@
+# What follows the -- of run, from word $1 on: a command and its arguments, which bash-completion knows how to complete.
+# Without it, files are left to bash.
+_shmsched_command() {
+    if declare -F _comp_command_offset >/dev/null; then
+        _comp_command_offset "$1"
+    elif declare -F _command_offset >/dev/null; then
+        _command_offset "$1"
+    elif (($1 == COMP_CWORD)) && [[ $2 != */* ]]; then
+        mapfile -t COMPREPLY < <(compgen -c -- "$2")
+    fi
+}
+
 # Where a SEGMENT stands: the names of those that exist. A name with a slash is a path, which bash completes.
 _shmsched_segments() {
     local at=2 left=1 verb=${COMP_WORDS[1]-} word name quoted
@@ -6,7 +18,10 @@ _shmsched_segments() {
     case " MANY_SEGMENTS ONE_SEGMENT " in *" $verb "*) ;; *) left=0 ;; esac
     while ((at < COMP_CWORD)); do
         word=${COMP_WORDS[at++]}
-        if [[ $word == -- ]]; then
+        if [[ $word == -- && $verb == run ]]; then
+            _shmsched_command "$at" "$2"
+            return
+        elif [[ $word == -- ]]; then
             left=0
         elif [[ $word == '=' ]]; then
             # --option=value is three words.

@@ -26,3 +26,20 @@ function __shmsched_at_segment
     test $value = 0 -a $left -gt 0
 end
 complete -c shmsched -n __shmsched_at_segment -f -a '(command shmsched list --names 2>/dev/null)'
+
+# After the -- of run stands a command with its arguments, which fish completes as it does alone.
+function __shmsched_at_command
+    set -l words (commandline -opc)
+    test "$words[2]" = run
+    and contains -- -- $words
+end
+function __shmsched_command
+    set -l words (commandline -opc)
+    set -l token (commandline -ct)
+    set -e words[1..(contains -i -- -- $words)]
+    # Without words, escape would read its input.
+    set -q words[1]
+    and set words (string escape -- $words)
+    complete -C (string join ' ' -- $words "$token")
+end
+complete -c shmsched -n __shmsched_at_command -x -a '(__shmsched_command)'

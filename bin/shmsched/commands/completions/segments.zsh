@@ -4,3 +4,14 @@ _shmsched_segments() {
     names=(${(f)"$(command shmsched list --names 2>/dev/null)"})
     compadd "$@" -a names || _default "$@"
 }
+
+# After the -- of run stands a command with its arguments, which zsh completes as it does alone.
+_shmsched_at_command() {
+    [[ $words[2] == run ]] && ((${words[(i)--]} < CURRENT))
+}
+_shmsched_command() {
+    local -i at=${words[(i)--]}
+    shift $at words
+    ((CURRENT -= at))
+    _normal
+}

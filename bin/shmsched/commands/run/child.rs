@@ -98,6 +98,10 @@ fn start(command: &[OsString], marks: &Marks) -> Result<Child, Failure> {
     }
     let name = program.to_string_lossy();
     Err(match (error.kind(), found) {
+        _ if name.is_empty() => Failure::new(
+            Code::NotFound,
+            "the command is an empty word; name one after --, and see whether a variable there is unset",
+        ),
         (ErrorKind::NotFound, None) => {
             Failure::new(Code::NotFound, format_args!("{name}: command not found"))
         }

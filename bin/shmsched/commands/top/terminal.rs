@@ -31,6 +31,9 @@ const CLEAR: &[u8] = b"\x1b[2J";
 /// No screen is larger than this, whatever the terminal says: each cell takes some memory.
 const LARGEST: (u16, u16) = (1_000, 500);
 
+/// The size of one that does not know it and says 0, as a serial line does.
+const UNKNOWN: (u16, u16) = (80, 24);
+
 /// How long a terminal may take before what it has not shown is thrown away.
 const PATIENCE: Timespec = Timespec {
     tv_sec: 0,
@@ -146,8 +149,7 @@ impl Screen {
 
     /// Draws, and sends what has changed. `false` if a signal came before the terminal had taken all of it.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<bool> {
-        let size = termios::tcgetwinsize(io::stdout())?;
-        let (width, height) = (size.ws_col.min(LARGEST.0), size.ws_row.min(LARGEST.1));
+        let (width, height) = size()?;
         let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
         draw(&mut buffer);
         if !self.entered {
@@ -201,6 +203,19 @@ impl Drop for Screen {
     fn drop(&mut self) {
         leave();
     }
+}
+
+/// How much is drawn.
+fn size() -> io::Result<(u16, u16)> {
+    let said = termios::tcgetwinsize(io::stdout())?;
+    let of = |said: u16, unknown, largest| match said {
+        0 => unknown,
+        said => said.min(largest),
+    };
+    Ok((
+        of(said.ws_col, UNKNOWN.0, LARGEST.0),
+        of(said.ws_row, UNKNOWN.1, LARGEST.1),
+    ))
 }
 
 /// Cells at their places, in the colours that every terminal with colours has.
