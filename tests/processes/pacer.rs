@@ -312,7 +312,7 @@ fn y11_the_head_is_stopped() {
     assert!(passed < Duration::from_millis(1_500), "{passed:?}");
     // The others do not wait for it again.
     let third = line.callers[2].got("c");
-    assert!(third - second < 500 * MS);
+    assert!(third.abs_diff(second) < 500 * MS);
     line.callers[0].0.go_on();
     let stamps = [
         line.callers[0].got("c"),
