@@ -7,6 +7,7 @@ use super::waiter::{Call, Kind, Nudge, Waiter, note};
 use crate::layout::Gate;
 use crate::protocol::line::Seat;
 use crate::sys::thunk::Thunk;
+use crate::words::U32;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -100,12 +101,20 @@ fn run_of(entry: Entry) -> Option<Box<Run>> {
     }
 }
 
+/// 1 for a thread or a task at the Scheduler.
+fn asks_itself(waiter: &Waiter) -> u32 {
+    let is_callback = matches!(waiter.kind, Kind::Callback(_));
+    u32::from(waiter.post.gate == Gate::Scheduler && !is_callback)
+}
+
 /// The waiters of one member.
 #[derive(Default)]
 pub struct Queue {
     posts: [VecDeque<Entry>; Post::COUNT],
     /// How many wait at each.
     lens: [usize; Post::COUNT],
+    /// How many threads and tasks wait at the Scheduler, for who has not the lock.
+    askers: Arc<U32>,
     /// A run of nobody, for the next.
     idle: Option<Box<Run>>,
     /// When calls join, and have their turns.
@@ -132,6 +141,11 @@ impl Queue {
         let post = &self.posts[post.index()];
         let at = post.iter().position(|entry| !entry.was_passed_over());
         at.or((!post.is_empty()).then_some(0))
+    }
+
+    /// How many threads and tasks wait at the Scheduler; all others that do are callbacks.
+    pub fn askers(&self) -> &Arc<U32> {
+        &self.askers
     }
 
     /// Who acts for the member at this post.
@@ -219,7 +233,10 @@ impl Queue {
                 Taken::Call(call)
             }
             Entry::Waiter(_) => match entries.pop_front()? {
-                Entry::Waiter(waiter) => Taken::Waiter(waiter),
+                Entry::Waiter(waiter) => {
+                    self.askers.put(self.askers.peek() - asks_itself(&waiter));
+                    Taken::Waiter(waiter)
+                }
                 Entry::Run(_) => return None,
             },
         };
@@ -273,6 +290,7 @@ impl Queue {
             );
         }
         let gate = waiter.post.gate;
+        self.askers.put(self.askers.peek() + asks_itself(&waiter));
         self.posts[waiter.post.index()].push_back(Entry::Waiter(waiter.clone()));
         self.lens[waiter.post.index()] += 1;
         waiter.pending.put(self.pending(gate) as u32);
@@ -331,6 +349,7 @@ impl Queue {
             return false;
         };
         post.remove(at);
+        self.askers.put(self.askers.peek() - asks_itself(waiter));
         self.lens[waiter.post.index()] -= 1;
         if self.pending(waiter.post.gate) == 0 {
             waiter.notes.set_bits(note::LAST);
@@ -346,6 +365,9 @@ impl Queue {
     /// Takes everybody of a gate out.
     pub fn drain(&mut self, gate: Gate) -> Vec<Entry> {
         let posts = Post::of(gate);
+        if gate == Gate::Scheduler {
+            self.askers.put(0);
+        }
         let all: Vec<_> = posts
             .flat_map(|post| {
                 self.lens[post.index()] = 0;

@@ -1,7 +1,7 @@
 //! The callback form: a slot with a call, given back by hand.
 
 use super::Scheduler;
-use super::short::Way;
+use super::short::ShortWay;
 use crate::Priority;
 use crate::error::{AcquireError, NothingHeld};
 use crate::layout::Gate;
@@ -118,6 +118,9 @@ impl Scheduler {
 
     /// Gives back a slot that [`Scheduler::acquire_with`] took, and starts who is next (C17). On whatever thread.
     ///
+    /// Within a queued callback, behind which only others of its kind wait, the slot goes to the next of them once this one
+    /// has returned, and counts as taken until then.
+    ///
     /// # Errors
     ///
     /// [`NothingHeld`], and nothing changed, if this member holds no such slot (X21). One release too many while others
@@ -149,7 +152,7 @@ impl Attachment {
     /// Gives back a slot that a callback was started with.
     pub(crate) fn release(self: &Arc<Self>) -> Result<(), NothingHeld> {
         match link::seen(self.key()) {
-            Link::Open if self.is_next_in_line() => {
+            Link::Open if self.is_callback_next() => {
                 link::give(self.key());
                 Ok(())
             }
@@ -181,7 +184,7 @@ impl Attachment {
     /// goes no further (E4).
     pub(crate) fn call_now(self: &Arc<Self>, turn: &mut Turn, more: u32) {
         self.raw_held.add(1);
-        let way = Way::new(self, turn.lane as usize);
+        let way = ShortWay::new(self, turn.lane as usize);
         for left in (0..=more).rev() {
             let outside = link::begin(self.key());
             let called = catch_unwind(AssertUnwindSafe(|| turn.thunk.call()));

@@ -1,7 +1,7 @@
 //! Giving slots back at the Scheduler: the usual way, own turn, and who is next.
 
 use super::Held;
-use super::short::Way;
+use super::short::ShortWay;
 use super::turn::slot_post;
 use crate::layout::{Gate, Record, SchedulerHot, Took};
 use crate::park::waiter::{Fate, Kind, Nudge};
@@ -118,7 +118,7 @@ impl Attachment {
         }
         let lane = self.own_lanes().trailing_zeros() as usize;
         if slots == 1
-            && let Some(way) = Way::new(self, lane)
+            && let Some(way) = ShortWay::new(self, lane)
             && let Some(short) = way.next(&mut queue)
         {
             let turn = way.hand_on(&mut queue, &short);

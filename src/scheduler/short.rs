@@ -20,15 +20,15 @@ use std::sync::Arc;
 
 /// Who is next by it.
 pub(super) struct Short {
-    seat: Seat,
     /// Whether it is a waiter, and not a call.
     is_waiter: bool,
-    /// Since when the one behind it waits.
+    /// Since when it waits, and the one behind it.
+    since: u64,
     after: u64,
 }
 
 /// What the short way looks at, for callbacks of one lane.
-pub(super) struct Way<'a> {
+pub(super) struct ShortWay<'a> {
     attachment: &'a Arc<Attachment>,
     hot: &'a SchedulerHot,
     line: Line<'a>,
@@ -40,12 +40,21 @@ pub(super) struct Way<'a> {
     lane: usize,
 }
 
-impl<'a> Way<'a> {
+/// Whether who asks for this in a lane would fit if a slot were given back.
+#[inline(always)]
+fn has_room(hot: &SchedulerHot, lane: usize, seat: Seat) -> bool {
+    // What one slot may be taken up to, for the handle of these.
+    let bound = fast_bound(hot, lane, seat.bound.min(seat.ceiling));
+    let room = bound.min(i32::MAX as u32);
+    seat.amount == 1 && fits(hot.running.get().wrapping_sub(1), 1, room)
+}
+
+impl<'a> ShortWay<'a> {
     /// `None`: there is no such lane.
     #[inline(always)]
-    pub(super) fn new(attachment: &'a Arc<Attachment>, lane: usize) -> Option<Way<'a>> {
+    pub(super) fn new(attachment: &'a Arc<Attachment>, lane: usize) -> Option<ShortWay<'a>> {
         let line = attachment.views.line(Gate::Scheduler);
-        Some(Way {
+        Some(ShortWay {
             attachment,
             hot: attachment.hot(),
             place: line.place(attachment.me, lane)?,
@@ -69,15 +78,6 @@ impl<'a> Way<'a> {
             && self.hot.hurry.get() | self.hot.hold_off.get() == 0
     }
 
-    /// Whether who asks for this would fit if a slot were given back.
-    #[inline(always)]
-    fn has_room(&self, seat: Seat) -> bool {
-        // What one slot may be taken up to, for the handle of these.
-        let bound = fast_bound(self.hot, self.lane, seat.bound.min(seat.ceiling));
-        let room = bound.min(i32::MAX as u32);
-        seat.amount == 1 && fits(self.hot.running.get().wrapping_sub(1), 1, room)
-    }
-
     /// Who is next by it, if it is open. Nothing is done yet.
     pub(super) fn next(&self, queue: &mut Queue) -> Option<Short> {
         if !self.is_open() {
@@ -88,16 +88,16 @@ impl<'a> Way<'a> {
             after,
             is_waiter,
         } = queue.first_of_two_alike(slot_post(self.lane))?;
-        self.has_room(seat).then_some(Short {
-            seat,
+        has_room(self.hot, self.lane, seat).then_some(Short {
             is_waiter,
+            since: seat.since,
             after,
         })
     }
 
     /// The next has the slot, and `after` is since when the one behind it waits.
     #[inline(always)]
-    fn pass(&self, queue: &mut Queue, since: u64, after: u64) {
+    fn serve(&self, queue: &mut Queue, since: u64, after: u64) {
         self.place.since.poke(after);
         match self.record {
             Some(record) => ledger::pass_on(record, 1),
@@ -116,7 +116,7 @@ impl<'a> Way<'a> {
         {
             first.decide(Fate::Granted);
         }
-        self.pass(queue, short.seat.since, short.after);
+        self.serve(queue, short.since, short.after);
         self.attachment.take_turn(queue, post)
     }
 
@@ -125,7 +125,11 @@ impl<'a> Way<'a> {
     #[inline(always)]
     pub(super) fn follow(&self, turn: &mut Turn) -> bool {
         // In a forked child nothing but the state is there; and a call may have dropped all handles but that of its loop.
-        if self.attachment.state.peek() != 0 || self.attachment.handle().strong_count() < 2 {
+        // What was given back another may have given back already.
+        if self.attachment.state.peek() != 0
+            || self.attachment.handle().strong_count() < 2
+            || self.attachment.raw_held.get() == 0
+        {
             return false;
         }
         let mut queue = self.attachment.queue.lock();
@@ -136,7 +140,7 @@ impl<'a> Way<'a> {
             return false;
         };
         let about = run.about;
-        if !self.has_room(about.seat(0)) {
+        if !has_room(self.hot, self.lane, about.seat(0)) {
             return false;
         }
         let Some((since, after)) = run.pop_before_another(&mut turn.thunk) else {
@@ -144,20 +148,35 @@ impl<'a> Way<'a> {
         };
         turn.silence = about.silence;
         queue.popped(slot_post(self.lane));
-        self.pass(&mut queue, since, after);
+        self.serve(&mut queue, since, after);
         true
     }
 }
 
 impl Attachment {
-    /// Whether who is next in line is a callback of this member, as far as can be seen at a glance.
+    /// Whether a slot that a callback gives back now goes to a callback of this member, as far as can be seen at a glance:
+    /// they are all that waits, and the first of them fits.
     #[inline(always)]
-    pub(super) fn is_next_in_line(&self) -> bool {
+    pub(super) fn is_callback_next(&self) -> bool {
         let lanes = self.own_lanes();
         // The state first: in a forked child nothing else is there.
-        lanes.is_power_of_two()
-            && self.state.peek() == 0
-            && self.hot().summary.get() == lanes
-            && self.hot().waiters.get() == 1
+        if !lanes.is_power_of_two()
+            || self.state.peek() != 0
+            || self.askers.get() != 0
+            || self.raw_held.get() == 0
+        {
+            return false;
+        }
+        let (hot, lane) = (self.hot(), lanes.trailing_zeros() as usize);
+        let place = self.views.line(Gate::Scheduler).place(self.me, lane);
+        let seat = |place: &Place| Seat {
+            amount: place.amount.peek(),
+            bound: place.bound.peek(),
+            ceiling: place.ceiling.peek(),
+            since: 0,
+        };
+        hot.summary.get() == lanes
+            && hot.waiters.get() == 1
+            && place.is_some_and(|place| has_room(hot, lane, seat(place)))
     }
 }

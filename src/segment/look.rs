@@ -165,13 +165,22 @@ impl Attachment {
         self.look_locked(scope)
     }
 
-    /// A look, unless somebody of this member looked within 100 ms. Who waits now may stand behind some who died since: the
-    /// look is [owed](Self::look_owed_in).
+    /// A look, unless somebody of this member looked within 100 ms.
     pub fn look_if_stale(self: &Arc<Self>) -> Looked {
+        self.look_unless(|_| ())
+    }
+
+    /// The same for who comes to wait, maybe behind some who died since: the look that is left out is
+    /// [owed](Self::look_owed_in).
+    pub fn look_to_wait(self: &Arc<Self>) -> Looked {
+        self.look_unless(|due| self.owed.put(due))
+    }
+
+    fn look_unless(self: &Arc<Self>, put_off: impl FnOnce(u64)) -> Looked {
         let _looking = self.looking.lock();
         let last = self.looked.get();
         if last != 0 && clock::coarse_ms() + 1 < last + FRESH_MS {
-            self.owed.put(last + FRESH_MS);
+            put_off(last + FRESH_MS);
             return Looked::default();
         }
         self.look_locked(Scope::Concerned)

@@ -74,7 +74,7 @@ impl<A: Ask> Taking<A> {
         }
         self.waiter = Some(joined?);
         (self.waited, self.fresh) = (true, true);
-        attachment.look_if_stale();
+        attachment.look_to_wait();
         Poll::Pending
     }
 

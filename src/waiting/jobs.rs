@@ -224,6 +224,8 @@ impl Attachment {
         told: Option<Arc<dyn Told>>,
     ) -> Result<(), AcquireError> {
         self.ensure_helper()?;
+        // Before the helper hears of it, which reckons with a look that is owed.
+        self.look_to_wait();
         let kind = Kind::Callback(Mutex::new(Some(Work::Job(job))));
         let waiter = Arc::new(Waiter::new(kind, wish, clock::now(), None).told_to(told));
         let tried = {
@@ -245,10 +247,7 @@ impl Attachment {
                     .into_iter()
                     .for_each(|job| self.run_job(job));
             }
-            Some(Attempt::Later(_)) => {
-                self.look_if_stale();
-            }
-            None => {}
+            Some(Attempt::Later(_)) | None => {}
         }
         Ok(())
     }

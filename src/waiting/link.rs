@@ -8,13 +8,13 @@
 //!
 //! | word | what it says | next |
 //! |---|---|---|
-//! | 0 | no callback runs here whose release may be left | open, when one begins |
+//! | 0, or parted alone | no callback runs here whose release may be left | open, when one begins |
 //! | member | open: it gave nothing back yet | given; parted; 0 |
 //! | member, given | a slot was given back, and still counts as held | parted; 0 |
-//! | any, parted | something else has its turn on this thread, and comes before the next | 0 |
+//! | any, parted | something else had its turn on this thread meanwhile, and comes before the next | as before |
 //!
-//! It becomes 0 when the callback returns and when it gives back a second slot: what was given before is given back the usual
-//! way first. For turns are taken in the order in which they were given.
+//! When the callback returns it becomes what it was outside of it. When the callback gives back a second slot it becomes 0: what
+//! was given before is given back the usual way first.
 
 use std::cell::Cell;
 

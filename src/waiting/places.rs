@@ -98,12 +98,12 @@ impl Attachment {
         let lane = about.lane as usize;
         let gate = Gate::Scheduler;
         let post = Post { gate, lane };
-        // The bit first: in a forked child, where it is cleared, nothing else is there.
         if self.own_posts.peek() & post.bit() == 0 {
             return false;
         }
         let hot = self.hot();
         let mut queue = self.queue.lock();
+        // First whether it is well: in a forked child nothing else is there.
         let joined = self.is_well()
             && !queue.shut
             && hot.concurrency.get() != 0

@@ -129,7 +129,7 @@ impl Attachment {
     /// Waits on this thread until a waiter of its own has ended.
     fn wait_as(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Result<(), AcquireError> {
         let (post, deadline) = (waiter.post, waiter.deadline);
-        self.look_if_stale();
+        self.look_to_wait();
         let mut watches = 0u32;
         // Kept over rings that came to nothing: on a busy segment they come more often than watches.
         let mut timer = u64::MAX;

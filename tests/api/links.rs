@@ -1,12 +1,13 @@
 //! A callback's own release, which is handed on once the callback has returned: who may not have to wait for that, and what
 //! comes in between.
 
-use crate::support::{FOREVER, NORMAL, Shared, Witness, local, until};
-use shmsched::{Changes, NothingHeld, Scheduler};
+use crate::support::{FOREVER, NORMAL, Shared, Task, Witness, local, until};
+use shmsched::{Changes, NothingHeld, Priority, Scheduler};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Enough for several chains, and for the lock of the queue to be one thread's.
 const MANY: usize = 1_000;
@@ -242,4 +243,116 @@ fn the_last_handle_is_dropped_after_the_release() {
     until("the rest is dropped", || Arc::strong_count(&counted) == 1);
     assert_eq!(ran.load(SeqCst), 701);
     until("all is back", || other.stats().running == 0);
+}
+
+/// Much longer than a turn takes, and shorter than a callback that waits for somebody's turn.
+const LONG: Duration = Duration::from_secs(2);
+
+/// Queues two callbacks behind one that holds a slot of `scheduler`: the second, which is a call of the loop, does `inside`.
+fn second_of_two(
+    scheduler: &Scheduler,
+    inside: impl FnOnce(&Scheduler) + Send + 'static,
+) -> Witness {
+    let witness = Witness::default();
+    assert!(scheduler.acquire_with(drop, NORMAL, ()));
+    let own = scheduler.clone();
+    assert!(!scheduler.acquire_with(move |()| own.release().unwrap(), NORMAL, ()));
+    let (own, seen) = (scheduler.clone(), witness.clone());
+    let second = move |()| seen.sees(|| inside(&own));
+    assert!(!scheduler.acquire_with(second, NORMAL, ()));
+    scheduler.release().unwrap();
+    witness
+}
+
+/// A callback gives its slot back, for which a thread of its process waits, and then waits for that thread.
+#[test]
+fn a_thread_of_the_same_member_has_its_turn_before_the_callback_returns() {
+    let scheduler = local(1);
+    let witness = second_of_two(&scheduler, |own| {
+        let (got, gotten) = mpsc::channel();
+        let other = own.clone();
+        thread::spawn(move || {
+            let permit = other.blocking_acquire(NORMAL);
+            let _ = got.send(permit.is_ok());
+        });
+        until("it waits", || own.stats().pending == 1);
+        thread::sleep(Duration::from_millis(20));
+        own.release().unwrap();
+        assert_eq!(gotten.recv_timeout(LONG), Ok(true), "the thread");
+    });
+    witness.saw_nothing();
+}
+
+/// The same, of a task.
+#[test]
+fn a_task_of_the_same_member_has_its_turn_before_the_callback_returns() {
+    let scheduler = local(1);
+    let witness = second_of_two(&scheduler, |own| {
+        let mut task = Task::waiting(own.acquire(NORMAL));
+        own.release().unwrap();
+        let end = Instant::now() + LONG;
+        while task.bell.wakes() == 0 && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(task.poll().is_some(), "the task");
+    });
+    witness.saw_nothing();
+}
+
+/// What waits is a callback of a handle with a limit of its own, which holds it back: nobody is next, and the slot is free.
+#[test]
+fn a_slot_that_nobody_is_next_for_is_free_at_once() {
+    for lane in [NORMAL, Priority::Low] {
+        let shared = Shared::new(2);
+        let (scheduler, other) = (shared.member(), shared.member());
+        let held = scheduler.try_acquire(NORMAL).unwrap();
+        let batch = scheduler.with(1);
+        let witness = second_of_two(&scheduler, move |own| {
+            let back = batch.clone();
+            assert!(!batch.acquire_with(move |()| back.release().unwrap(), lane, ()));
+            own.release().unwrap();
+            assert_eq!(own.stats().running, 1, "the own permit");
+            drop(own.try_acquire(Priority::High).expect("there is a slot"));
+            drop(
+                other
+                    .blocking_acquire_until(1, Priority::High, LONG)
+                    .expect("another member"),
+            );
+        });
+        witness.saw_nothing();
+        drop(held);
+        until("all is back", || scheduler.stats().running == 0);
+    }
+}
+
+/// Another thread gave a callback's slot back, and it went to another member: the callback has nothing to give back (X21), though
+/// others wait behind it.
+#[test]
+fn x21_a_callback_whose_slot_was_given_back_by_another_thread() {
+    let shared = Shared::new(1);
+    let (scheduler, other) = (shared.member(), shared.member());
+    // The lottery leaves it to the order.
+    scheduler.fix_draw(Some(0));
+    let (done, kept) = mpsc::channel();
+    let witness = second_of_two(&scheduler, move |own| {
+        let back = own.clone();
+        assert!(!own.acquire_with(move |()| back.release().unwrap(), NORMAL, ()));
+        let waiters = || own.stats().shared.unwrap().waiters;
+        let (got, gotten) = mpsc::channel();
+        thread::spawn(move || got.send(other.blocking_acquire_owned(Priority::High).unwrap()));
+        until("it waits", || waiters() == 2);
+        let once = own.clone();
+        thread::spawn(move || once.release())
+            .join()
+            .unwrap()
+            .unwrap();
+        let permit = gotten.recv_timeout(LONG).unwrap();
+        until("it has left the line", || waiters() == 1);
+        let released = own.release();
+        done.send(permit).unwrap();
+        assert_eq!(released, Err(NothingHeld));
+    });
+    witness.saw_nothing();
+    drop(kept.recv().unwrap());
+    until("all is back", || scheduler.stats().running == 0);
 }

@@ -35,6 +35,8 @@ pub(crate) struct Attachment {
     /// Bits of the posts at which this member's queue has somebody. Written under the queue's lock.
     pub own_posts: U32,
     pub queue: Biased<Queue>,
+    /// [`Queue::askers`].
+    pub askers: Arc<U32>,
     leases: Mutex<Leases>,
     common: Mutex<()>,
     pub files: Mutex<Option<Files>>,
@@ -101,6 +103,8 @@ impl Attachment {
         let common = &parts.views.records[parts.me as usize];
         common.owner.put(owner.word());
         spare::unseal(common);
+        let queue = Queue::default();
+        let askers = queue.askers().clone();
         Arc::new(Attachment {
             views: parts.views,
             location: parts.location,
@@ -110,7 +114,8 @@ impl Attachment {
             serial,
             state: U32::new(0),
             own_posts: U32::new(0),
-            queue: Biased::new(Queue::default()),
+            queue: Biased::new(queue),
+            askers,
             leases: Mutex::new(Leases::default()),
             common: Mutex::new(()),
             files: Mutex::new(parts.files),
