@@ -57,7 +57,7 @@ impl<'a> ShortWay<'a> {
         Some(ShortWay {
             attachment,
             hot: attachment.hot(),
-            place: line.place(attachment.me, lane)?,
+            place: attachment.places.get(lane)?,
             line,
             member: attachment.member(),
             pressure: attachment.views.pressure(Gate::Scheduler),
@@ -168,7 +168,7 @@ impl Attachment {
             return false;
         }
         let (hot, lane) = (self.hot(), lanes.trailing_zeros() as usize);
-        let place = self.views.line(Gate::Scheduler).place(self.me, lane);
+        let place = self.places.get(lane);
         let seat = |place: &Place| Seat {
             amount: place.amount.peek(),
             bound: place.bound.peek(),

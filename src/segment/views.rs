@@ -125,6 +125,14 @@ impl Views {
         }
     }
 
+    /// A member's places in the Scheduler's line, by lane.
+    pub fn places_of(&self, member: u32) -> Lent<[Place]> {
+        let at = member as usize * LANES;
+        self.lines[Gate::Scheduler as usize]
+            .places
+            .part(at..at + LANES)
+    }
+
     /// All of them.
     pub fn lines(&self) -> [Line<'_>; 3] {
         Gate::ALL.map(|gate| self.line(gate))

@@ -13,7 +13,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::mem::{ManuallyDrop, align_of, size_of};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
@@ -254,6 +254,32 @@ impl<T: ?Sized> Deref for Lent<T> {
     fn deref(&self) -> &T {
         // SAFETY: `find` checked bounds and alignment, `T` is `Shared`, and `map` keeps the bytes mapped.
         unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T> Lent<[T]> {
+    /// One of them.
+    ///
+    /// # Panics
+    ///
+    /// It is not there.
+    pub fn one(&self, at: usize) -> Lent<T> {
+        Lent {
+            at: NonNull::from(&self[at]),
+            map: Arc::clone(&self.map),
+        }
+    }
+
+    /// Some in a row.
+    ///
+    /// # Panics
+    ///
+    /// Not all of them are there.
+    pub fn part(&self, range: Range<usize>) -> Lent<[T]> {
+        Lent {
+            at: NonNull::from(&self[range]),
+            map: Arc::clone(&self.map),
+        }
     }
 }
 

@@ -9,13 +9,14 @@ pub(crate) use failure::state;
 use super::Handle;
 use super::files::Files;
 use super::views::Views;
-use crate::layout::{Checked, LANES, Member, SchedulerHot};
+use crate::layout::{Checked, LANES, Member, Place, SchedulerHot};
 use crate::location::Location;
 use crate::park::queue::Queue;
 use crate::park::{self, Post};
 use crate::protocol::ledger::spare;
 use crate::protocol::roster::Owner;
 use crate::sys::biased::Biased;
+use crate::sys::mapping::Lent;
 use crate::sys::mutex::Mutex;
 use crate::words::{U32, U64};
 use lease::Leases;
@@ -24,6 +25,10 @@ use std::sync::{Arc, OnceLock, Weak};
 /// One member, from inside its process.
 pub(crate) struct Attachment {
     pub views: Views,
+    /// Its row of the roster.
+    member: Lent<Member>,
+    /// Its places in the Scheduler's line, by lane.
+    pub places: Lent<[Place]>,
     pub location: Option<Location>,
     pub checked: Checked,
     pub me: u32,
@@ -88,7 +93,7 @@ impl Attachment {
     /// The member slot is claimed already. The caller registers it with `sys::fork`.
     pub fn new(parts: Parts) -> Arc<Attachment> {
         let serial = SERIALS.add(1) + 1;
-        let member = &parts.views.roster[parts.me as usize];
+        let member = parts.views.roster.one(parts.me as usize);
         let mut baseline = [[0; 4]; Post::COUNT];
         for post in Post::all() {
             if let Some(counts) = member.queue(post.gate, post.lane) {
@@ -106,6 +111,8 @@ impl Attachment {
         let queue = Queue::default();
         let askers = queue.askers().clone();
         Arc::new(Attachment {
+            places: parts.views.places_of(parts.me),
+            member,
             views: parts.views,
             location: parts.location,
             checked: parts.checked,
@@ -141,8 +148,9 @@ impl Attachment {
         &self.views.hot
     }
 
+    #[inline(always)]
     pub fn member(&self) -> &Member {
-        &self.views.roster[self.me as usize]
+        &self.member
     }
 
     /// The handle that keeps this attached.
