@@ -184,12 +184,12 @@ fn queued(bench: &Bench) -> Vec<Row<'_>> {
     let many = bench.size.pick(1_000_000, 200_000, 1_000);
     vec![
         Row::new("queue drain, large batch", "Node, plain", move || {
-            batch(bench, "plain_drain", many, 4_000_000)
+            batch(bench, "plain_drain", many, 4 * many)
         })
         .goal(2.0)
         .note(format!("{many} callbacks queued behind one slot and run in their turn, the time of each; the peer has one thread and no lock, and puts a function and its value one after the other into a ring for each priority")),
         Row::new("queue drain, large batch", "Node, tuned", move || {
-            batch(bench, "drain", many, 4_000_000)
+            batch(bench, "drain", many, 4 * many)
         })
         .note("as above; the peer has a ring of pairs and a bit for each priority at which anybody waits"),
         Row::new("queue drain, batch of 1,000", "Node, tuned", move || {

@@ -1,4 +1,4 @@
-// The operations of a scheduler in JavaScript, as its users write them today: slots on an Int32 SharedArrayBuffer or in
+// The operations of a scheduler in JavaScript, as one would write them today: slots on an Int32 SharedArrayBuffer or in
 // one thread, seven priorities, callbacks with a value, a queue. `node peers.mjs ROW` says "ready" when it is warm; then
 // for each line with a count it does that many operations and answers with the nanoseconds that they took.
 //

@@ -24,6 +24,9 @@ impl Scheduler {
     /// releases a slot, in a loop, never recursively; or, if another process released, on a thread of their own; maybe
     /// before this returns (C7). `false` also after dispose or close, when `f` is dropped (C6, E10).
     ///
+    /// The slot of a callback that has released and goes on is the next one's, which waits for this thread: do not wait there
+    /// for another slot.
+    ///
     /// There is no error: why nothing was queued, [`Scheduler::is_closed`] says, or an acquire. The last handle being
     /// dropped drops what is queued, uncalled.
     ///
@@ -107,6 +110,10 @@ impl Scheduler {
         let trace = self.trace.pinned();
         let job: Job = Box::new(move || {
             let Some(handle) = weak.upgrade() else { return };
+            // Disposed since it got its turn, or in a forked child, it has no slot.
+            if handle.attachment.is_inert() {
+                return;
+            }
             called_back(&handle.attachment, &trace, || f.call(), priority);
         });
         let told = self.trace.teller(attachment).map(Teller::shared);
@@ -123,8 +130,8 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// [`NothingHeld`], and nothing changed, if this member holds no such slot (X21). One release too many while others
-    /// hold some gives back theirs: prefer permits (E5).
+    /// [`NothingHeld`], and nothing changed, if this member holds no such slot (X21), is disposed, or is of before a fork.
+    /// One release too many while other callbacks run gives back theirs: prefer permits (E5).
     pub fn release(&self) -> Result<(), NothingHeld> {
         self.attachment().release()
     }
@@ -167,6 +174,9 @@ impl Attachment {
 
     #[inline(never)]
     fn release_now(self: &Arc<Self>) -> Result<(), NothingHeld> {
+        if self.is_inert() {
+            return Err(NothingHeld);
+        }
         let mut held = self.raw_held.get();
         while held != 0 {
             match self.raw_held.replace(held, held - 1) {

@@ -196,12 +196,12 @@ fn run_turns(others: Option<&Receiver<Job>>) {
                 member = TURNS.with(|turns| turns.borrow().whose.upgrade());
             }
             match &member {
-                Some(handle) => {
+                Some(handle) if !handle.attachment.is_inert() => {
                     let more = may_follow(others.is_some());
                     handle.attachment.call_now(&mut turn, more);
                 }
-                // Nothing is held any more, and nobody is called.
-                None => run_alone(|| drop(turn)),
+                // Disposed since it got its turn, or all handles went, or this is a forked child: it has no slot.
+                _ => run_alone(|| drop(turn)),
             }
         }
         if let Some(others) = others {
@@ -276,7 +276,9 @@ impl Attachment {
         let mut turn = Turn::from(call);
         let whose = self.handle().clone();
         Box::new(move || {
-            if let Some(handle) = whose.upgrade() {
+            if let Some(handle) = whose.upgrade()
+                && !handle.attachment.is_inert()
+            {
                 handle.attachment.call_now(&mut turn, may_follow(true));
             }
         })

@@ -19,6 +19,10 @@ use std::time::Duration;
 const WATCH_NS: u64 = 100_000_000;
 /// How often those of the other lines do, where nothing is held.
 const SLOW_WATCH_NS: u64 = 300_000_000;
+/// How often the next few do: the first two may be stopped, or have died together.
+const FEW_WATCH_NS: u64 = 400_000_000;
+/// So many stand before those that are none of the few.
+const FEW: u32 = 8;
 /// How often everybody else does.
 const DOZE_NS: u64 = 3_500_000_000;
 /// How many stand before one that is far back.
@@ -40,10 +44,12 @@ impl Attachment {
     /// When a sleeper that waits since then looks up by itself.
     pub(crate) fn timer(&self, gate: Gate, now: u64, rank: u32, since: u64) -> u64 {
         let near = rank < 2;
+        // So that they do not all look up at once.
         let stagger = u64::from(self.me % 64) * 8_000_000;
         let every = match gate {
             Gate::Scheduler if near => WATCH_NS,
             _ if near => SLOW_WATCH_NS,
+            _ if rank < FEW => FEW_WATCH_NS + stagger / 4,
             Gate::Limiter | Gate::Pacer if rank >= FAR => LONG_DOZE_NS + stagger,
             _ => DOZE_NS + stagger,
         };
@@ -74,11 +80,11 @@ impl Attachment {
         }
     }
 
-    /// Whether nobody has looked for the dead for a second, though watchers do ten times a second: they are dead or
-    /// stopped.
+    /// Whether nobody has looked for the dead for half a second, though watchers do three to ten times a second: they are
+    /// dead or stopped.
     fn nobody_looks(&self) -> bool {
         let since = (clock::coarse_ms() as u32).wrapping_sub(self.views.cold.looked.get());
-        (1_000..u32::MAX / 2).contains(&since)
+        (500..u32::MAX / 2).contains(&since)
     }
 
     /// The very first in line stays awake for some microseconds: where slots are held as briefly as that, going to sleep

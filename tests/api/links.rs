@@ -177,6 +177,26 @@ fn a_panic_after_a_release_for_another() {
     assert_eq!(scheduler.release(), Err(NothingHeld));
 }
 
+/// Whether the next had its turn already or not: disposed, nobody has a slot, and nobody begins.
+#[test]
+fn none_begins_after_dispose() {
+    for at in [0, 1, 500] {
+        let scheduler = local(1);
+        let own = scheduler.clone();
+        let log = queued(&scheduler, MANY, move |n| {
+            let released = own.release();
+            if n == at {
+                released.unwrap();
+                own.dispose();
+            }
+        });
+        scheduler.release().unwrap();
+        assert!(log.is_of(at + 1), "{at}");
+        assert_eq!(scheduler.stats().running, 0);
+        assert_eq!(scheduler.release(), Err(NothingHeld));
+    }
+}
+
 /// A callback gives back slots of two schedulers, each with a queue: turns are taken in the order in which they were given,
 /// none within another.
 #[test]

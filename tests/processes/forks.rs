@@ -317,3 +317,54 @@ fn forks_while_a_queue_drains() {
         assert_eq!(reap(child, LONG), Some(0));
     }
 }
+
+/// Role: PATH N. The N-th of five callbacks in a row gives its slot back, and forks; the child returns from it. Says how many ran
+/// in the child, and what its release said.
+pub fn fork_in_callback(args: &Args) {
+    let scheduler = Segment::open(&args.location())
+        .unwrap()
+        .scheduler()
+        .unwrap();
+    let (parent, at) = (std::process::id(), args.number(1));
+    let (ran, child) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    assert!(scheduler.acquire_with(drop, NORMAL, ()));
+    for n in 0..5 {
+        let (own, ran, child) = (scheduler.clone(), ran.clone(), child.clone());
+        let callback = move |n| {
+            ran.fetch_add(1, Ordering::SeqCst);
+            let _ = own.release();
+            if n == at {
+                // SAFETY: the child runs only our library and memory, and ends by _exit below.
+                let pid = unsafe { libc::fork() };
+                child.store(pid as usize, Ordering::SeqCst);
+                if pid == 0 {
+                    ran.store(0, Ordering::SeqCst);
+                }
+            }
+        };
+        assert!(!scheduler.acquire_with(callback, NORMAL, n));
+    }
+    let _ = scheduler.release();
+    if std::process::id() != parent {
+        let refused = scheduler.release().is_err();
+        let code = ran.load(Ordering::SeqCst) as i32 * 2 + i32::from(!refused);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(code) };
+    }
+    let code = reap(child.load(Ordering::SeqCst) as i32, LONG);
+    say(format!("ran {} {code:?}", ran.load(Ordering::SeqCst)));
+}
+
+/// Whether the next has its turn already, or is to have it when the callback returns: not in the child.
+#[test]
+fn case_05_a_child_that_returns_from_a_callback_runs_no_other() {
+    let scene = Scene::new();
+    let location = scene.segment(1);
+    let path = location.path();
+    for at in ["0", "1", "4"] {
+        let mut parent = Child::start("fork_in_callback", &[&path.to_string_lossy(), at]);
+        assert_eq!(parent.expect("ran"), "5 Some(0)", "{at}");
+        parent.finish();
+        quiet(&location, 1);
+    }
+}

@@ -42,6 +42,7 @@ fn child() {
         ("prefork", forks::prefork),
         ("inherit", forks::inherit),
         ("fork_amid", forks::fork_amid),
+        ("fork_in_callback", forks::fork_in_callback),
         ("panics_in_drop", misuse::panics_in_drop),
         ("aborts", misuse::aborts),
         ("signalled", wakes::signalled),
