@@ -328,6 +328,9 @@ pub fn fork_in_callback(args: &Args) {
     let (parent, at) = (std::process::id(), args.number(1));
     let (ran, child) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     assert!(scheduler.acquire_with(drop, NORMAL, ()));
+    // The child has nothing to give back of what its parent holds.
+    let gave = reap(fork(|| u8::from(scheduler.release().is_ok())), LONG);
+    assert_eq!(gave, Some(0));
     for n in 0..5 {
         let (own, ran, child) = (scheduler.clone(), ran.clone(), child.clone());
         let callback = move |n| {
