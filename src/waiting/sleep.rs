@@ -19,10 +19,6 @@ use std::time::Duration;
 const WATCH_NS: u64 = 100_000_000;
 /// How often those of the other lines do, where nothing is held.
 const SLOW_WATCH_NS: u64 = 300_000_000;
-/// How often the next few do: the first two may be stopped, or have died together.
-const FEW_WATCH_NS: u64 = 400_000_000;
-/// So many stand before those that are none of the few.
-const FEW: u32 = 8;
 /// How often everybody else does.
 const DOZE_NS: u64 = 3_500_000_000;
 /// How many stand before one that is far back.
@@ -49,7 +45,6 @@ impl Attachment {
         let every = match gate {
             Gate::Scheduler if near => WATCH_NS,
             _ if near => SLOW_WATCH_NS,
-            _ if rank < FEW => FEW_WATCH_NS + stagger / 4,
             Gate::Limiter | Gate::Pacer if rank >= FAR => LONG_DOZE_NS + stagger,
             _ => DOZE_NS + stagger,
         };

@@ -232,8 +232,8 @@ fn behind_two_stopped(how: &str) {
     holder.0.kill();
     let after = line[2].got("w").saturating_sub(killed);
     figure!("{how}: found after {:?}", Duration::from_nanos(after));
-    // The third looks up twice within a second; then each of the two is passed over.
-    assert!(after < 3_000_000_000, "{how}: {after} ns");
+    // One doze, of 4 s at most, then each of the two is passed over; not another doze.
+    assert!(after < 6_000_000_000, "{how}: {after} ns");
     line[2].drop("w");
     // One after the other: who wakes first of two takes the slot.
     for waiter in &mut line[..2] {
@@ -287,36 +287,38 @@ fn behind_two_dead(how: &str) {
 /// Killed in one burst, as by who kills a process group: the holder, and those that would have seen it first.
 #[test]
 fn the_holder_and_the_first_in_line_die_together() {
-    for (first, how) in [
-        (1, "wait"),
-        (2, "wait"),
-        (2, "task"),
-        (5, "wait"),
-        (5, "task"),
-    ] {
-        let scene = Scene::new();
-        let location = scene.segment(1);
-        let words = Words::of(&location);
-        let mut doomed = vec![Puppet::new(&location)];
-        doomed[0].take("one", 1);
-        let mut last = Puppet::new(&location);
-        for at in 0..first {
-            let mut waiter = Puppet::new(&location);
-            waiter.ask(&format!("{how} w 3 1"));
-            until(LONG, "in line", || words.waiters() == at + 1);
-            doomed.push(waiter);
+    std::thread::scope(|scope| {
+        for (first, how) in [(1, "wait"), (2, "wait"), (2, "task"), (5, "wait")] {
+            scope.spawn(move || die_together(first, how));
         }
-        last.ask(&format!("{how} w 3 1"));
-        until(LONG, "in line", || words.waiters() == first + 1);
-        // Past what any of them owes.
-        std::thread::sleep(Duration::from_millis(300));
-        doomed.iter_mut().for_each(|one| one.0.kill_only());
-        let at = now();
-        let took = Duration::from_nanos(last.got("w").saturating_sub(at));
-        figure!("{how}, the first {first}: {took:?}");
-        assert!(took < Duration::from_secs(2), "{how}, {first}: {took:?}");
-        doomed.iter_mut().for_each(|one| one.0.kill());
-        last.drop("w");
-        quiet(&location, 1);
+    });
+}
+
+fn die_together(first: i32, how: &str) {
+    let scene = Scene::new();
+    let location = scene.segment(1);
+    let words = Words::of(&location);
+    let mut doomed = vec![Puppet::new(&location)];
+    doomed[0].take("one", 1);
+    let mut last = Puppet::new(&location);
+    for at in 0..first {
+        let mut waiter = Puppet::new(&location);
+        waiter.ask(&format!("{how} w 3 1"));
+        until(LONG, "in line", || words.waiters() == at + 1);
+        doomed.push(waiter);
     }
+    last.ask(&format!("{how} w 3 1"));
+    until(LONG, "in line", || words.waiters() == first + 1);
+    // Past what any of them owes.
+    std::thread::sleep(Duration::from_millis(300));
+    doomed.iter_mut().for_each(|one| one.0.kill_only());
+    let at = now();
+    let took = Duration::from_nanos(last.got("w").saturating_sub(at));
+    figure!("{how}, the first {first}: {took:?}");
+    // One doze at most where none is left that watches.
+    let most = if first < 2 { 1 } else { 5 };
+    assert!(took < Duration::from_secs(most), "{how}, {first}: {took:?}");
+    doomed.iter_mut().for_each(|one| one.0.kill());
+    last.drop("w");
+    quiet(&location, 1);
 }
