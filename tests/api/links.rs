@@ -46,6 +46,14 @@ fn queued(
     log
 }
 
+/// So many ran, in order, and everything is back, once.
+#[track_caller]
+fn ended(scheduler: &Scheduler, log: &Log, many: usize) {
+    assert!(log.is_of(many));
+    assert_eq!(scheduler.stats().running, 0);
+    assert_eq!(scheduler.release(), Err(NothingHeld));
+}
+
 /// Another member came to wait in the middle of the queue: its turn is after those that were there, and the callback after
 /// which it comes is still running when it has its slot.
 #[test]
@@ -153,9 +161,7 @@ fn a_panic_after_the_release() {
         }
     });
     scheduler.release().unwrap();
-    assert!(log.is_of(MANY));
-    assert_eq!(scheduler.stats().running, 0);
-    assert_eq!(scheduler.release(), Err(NothingHeld));
+    ended(&scheduler, &log, MANY);
 }
 
 /// A callback that gives back another's slot and then panics: its own comes back too.
@@ -172,9 +178,7 @@ fn a_panic_after_a_release_for_another() {
         }
     });
     scheduler.release().unwrap();
-    assert!(log.is_of(MANY));
-    assert_eq!(scheduler.stats().running, 0);
-    assert_eq!(scheduler.release(), Err(NothingHeld));
+    ended(&scheduler, &log, MANY);
 }
 
 /// Whether the next had its turn already or not: disposed, nobody has a slot, and nobody begins.
@@ -191,9 +195,7 @@ fn none_begins_after_dispose() {
             }
         });
         scheduler.release().unwrap();
-        assert!(log.is_of(at + 1), "{at}");
-        assert_eq!(scheduler.stats().running, 0);
-        assert_eq!(scheduler.release(), Err(NothingHeld));
+        ended(&scheduler, &log, at + 1);
     }
 }
 
