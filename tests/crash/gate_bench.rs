@@ -19,7 +19,7 @@ pub struct Bench {
     pub segment: Segment,
     pub limiter: Limiter,
     pub pacer: Pacer,
-    /// The balance, and when it was read.
+    /// The balance, and a time before it was read: what is earned since then is all that may be there more.
     base: (i64, u64),
 }
 
@@ -45,9 +45,10 @@ impl Bench {
     }
 
     pub fn note(&mut self) {
+        let at = now();
         // What was earned before is paid by this one.
         let _ = self.limiter.try_consume(1);
-        self.base = (self.tokens(), now());
+        self.base = (self.tokens(), at);
     }
 
     /// A child that is ready to do its operation, which others hear of when it is told to.
