@@ -1,12 +1,13 @@
 //! What a command inherits.
 
 use crate::shell::{Play, SOON, comes_to_rest, create, script, shmsched};
-use crate::support::{Scene, figure};
+use crate::support::{LONG, Scene, figure};
 use rustix::process::{Pid, Signal, kill_process};
 use shmsched::{Location, Segment};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
 
 #[test]
 fn case_24_what_a_command_leaves_behind_keeps_no_slot() {
@@ -101,17 +102,20 @@ fn nothing_leaks(rounds: u32) {
     let segment = create(&scene, &["--concurrency", "1"]);
     let location = Location::File(segment.clone());
     let over = AtomicBool::new(false);
-    let opened = thread::scope(|scope| {
-        let opening = scope.spawn(|| {
-            let mut opened = 0;
+    let opened = AtomicU64::new(0);
+    let mut commands = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 let segment = Segment::open(&location).expect("it opens");
                 drop(segment.scheduler().expect("a scheduler"));
-                opened += 1;
+                opened.fetch_add(1, Ordering::Relaxed);
             }
-            opened
         });
-        for _ in 0..rounds {
+        // More of them while the other thread stands still.
+        let begun = Instant::now();
+        while commands < rounds || opened.load(Ordering::Relaxed) < 20 && begun.elapsed() < LONG {
+            commands += 1;
             let mut list = crate::shell::clean("ls");
             let ended = list.args(["-l", "/proc/self/fd"]).output().expect("ls");
             let listing = String::from_utf8_lossy(&ended.stdout).into_owned();
@@ -122,10 +126,10 @@ fn nothing_leaks(rounds: u32) {
             assert!(!leaked, "{listing}");
         }
         over.store(true, Ordering::Relaxed);
-        opening.join().expect("no panic")
     });
-    figure!("{opened} times opened during {rounds} commands");
-    assert!(opened > 0);
+    let opened = opened.into_inner();
+    figure!("{opened} times opened during {commands} commands");
+    assert!(opened >= 20);
     comes_to_rest(&segment, 1);
 }
 
