@@ -61,7 +61,7 @@ fn pid_500_again(program: &str, who: &str) {
         esac
         kill -0 500 || exit 15
         "$B" doctor "$S"; echo "doctor $?"
-        "$B" run "$S" --timeout 1s -- echo granted; echo "run $?"
+        "$B" run "$S" --timeout 5s -- echo granted; echo "run $?"
         "$B" doctor "$S"; echo "doctor $?"
         kill -0 500 && echo "500 lives"
     "#;

@@ -23,6 +23,8 @@ pub enum Hold<'a> {
     Millis(u64),
     /// Until that file is there.
     Until(&'a Path),
+    /// Until so many have begun, and so many milliseconds then: so many have run at once, whoever is slow.
+    Together(usize, u64),
 }
 
 /// This binary as a command that plays a role.
@@ -65,6 +67,7 @@ fn play(mut command: Command, role: &str, log: &Path, hold: Hold) -> Command {
     let hold = match hold {
         Hold::Millis(time) => OsString::from(time.to_string()),
         Hold::Until(path) => path.as_os_str().to_owned(),
+        Hold::Together(units, time) => OsString::from(format!("{units}+{time}")),
     };
     command.env(ROLE, role).env(LOG, log).env(HOLD, hold);
     command
@@ -94,14 +97,22 @@ fn work(log: &Path) {
     let recorder = Recorder::open(log);
     recorder.start(1);
     let hold = std::env::var(HOLD).expect("a time or a path");
-    match hold.parse() {
-        Ok(time) => thread::sleep(Duration::from_millis(time)),
-        Err(_) => {
-            let begun = Instant::now();
-            while !Path::new(&hold).exists() && !over(begun, log) {
-                thread::sleep(Duration::from_millis(1));
-            }
+    let wait_until = |met: &dyn Fn() -> bool| {
+        let since = Instant::now();
+        while !met() && !over(since, log) {
+            thread::sleep(Duration::from_millis(1));
         }
+    };
+    let numbers = hold
+        .split_once('+')
+        .and_then(|(units, time)| Some((units.parse().ok()?, time.parse().ok()?)));
+    match (hold.parse(), numbers) {
+        (Ok(time), _) => thread::sleep(Duration::from_millis(time)),
+        (_, Some((units, time))) => {
+            wait_until(&|| begun(log) >= units);
+            thread::sleep(Duration::from_millis(time));
+        }
+        _ => wait_until(&|| Path::new(&hold).exists()),
     }
     recorder.end(1);
 }
