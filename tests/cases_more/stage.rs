@@ -1,21 +1,27 @@
 //! The command line as its users have it: commands with a deadline, jobs in the background, what `inspect` says.
 
-use crate::support::{Args, LONG, Recorder, Scene, Words, quiet, until, within};
+use crate::support::{Args, LONG, Recorder, Scene, Words, quiet_within, until, within};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use shmsched::Location;
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_shmsched");
+
+/// What takes a moment is over by then, also where each process on its way stands still for a second.
+pub const SOON: Duration = Duration::from_secs(10);
 
 /// A command that says so once it runs, and runs until its standard input ends.
 pub const HOLD: [&str; 3] = ["sh", "-c", "echo in; exec cat"];
@@ -141,10 +147,8 @@ impl Ended {
 pub struct Job {
     process: Child,
     stdin: Option<ChildStdin>,
-    out: Arc<Mutex<Vec<u8>>>,
-    err: Arc<Mutex<Vec<u8>>>,
-    first_byte: Arc<OnceLock<Instant>>,
-    open: Arc<AtomicUsize>,
+    out: Arc<Written>,
+    err: Arc<Written>,
     begun: Instant,
     ended: Option<(ExitStatus, Duration)>,
 }
@@ -160,23 +164,13 @@ impl Job {
             .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let (out, err) = (Arc::default(), Arc::default());
-        let first_byte = Arc::new(OnceLock::new());
-        let open = Arc::new(AtomicUsize::new(2));
-        let stdout = process.stdout.take().expect("piped");
-        let stderr = process.stderr.take().expect("piped");
-        let first = Arc::clone(&first_byte);
-        collect(stdout, Arc::clone(&out), Arc::clone(&open), move || {
-            first.get_or_init(Instant::now);
-        });
-        collect(stderr, Arc::clone(&err), Arc::clone(&open), || {});
+        let out = Written::collected(process.stdout.take().expect("piped").into());
+        let err = Written::collected(process.stderr.take().expect("piped").into());
         Job {
             stdin: process.stdin.take(),
             process,
             out,
             err,
-            first_byte,
-            open,
             begun,
             ended: None,
         }
@@ -207,16 +201,16 @@ impl Job {
 
     /// What it has written so far.
     pub fn out(&self) -> String {
-        text(&self.out)
+        self.out.text()
     }
 
     pub fn err(&self) -> String {
-        text(&self.err)
+        self.err.text()
     }
 
     /// When the first byte of its output was read.
     pub fn first_byte(&self) -> Option<Instant> {
-        self.first_byte.get().copied()
+        self.out.first.get().copied()
     }
 
     /// Waits until a [`HOLD`] command runs, or anything else has written its first byte.
@@ -250,19 +244,19 @@ impl Job {
             }
             thread::sleep(Duration::from_micros(300));
         }
-        // What it wrote comes through other threads; what it left behind may keep the pipes open.
+        // What others of it still write is waited for a little: what it left behind may keep the pipes open.
         let late = Instant::now() + Duration::from_millis(300);
-        while self.open.load(Ordering::Acquire) != 0 && Instant::now() < late {
+        let open = |written: &Written| !written.ended.load(Ordering::Acquire);
+        while (open(&self.out) || open(&self.err)) && Instant::now() < late {
             thread::sleep(Duration::from_micros(200));
         }
+        // What it wrote itself is in the pipes, should the threads that read them stand still.
+        self.out.take();
+        self.err.take();
         let (status, took) = self.ended.expect("it has ended");
         Ended {
             status,
-            out: self
-                .out
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
+            out: self.out.bytes().clone(),
             err: self.err(),
             took,
         }
@@ -289,26 +283,60 @@ impl Drop for Job {
     }
 }
 
-fn text(bytes: &Mutex<Vec<u8>>) -> String {
-    let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
-    String::from_utf8_lossy(&bytes).into_owned()
+/// What came through a pipe. A thread takes it out as it comes, and whoever asks may do so, too.
+struct Written {
+    from: File,
+    bytes: Mutex<Vec<u8>>,
+    first: OnceLock<Instant>,
+    /// Nobody has the other end any more.
+    ended: AtomicBool,
 }
 
-fn collect(
-    mut from: impl Read + Send + 'static,
-    into: Arc<Mutex<Vec<u8>>>,
-    open: Arc<AtomicUsize>,
-    first: impl Fn() + Send + 'static,
-) {
-    thread::spawn(move || {
+impl Written {
+    fn collected(from: OwnedFd) -> Arc<Written> {
+        rustix::io::ioctl_fionbio(&from, true).expect("a pipe");
+        let written = Arc::new(Written {
+            from: from.into(),
+            bytes: Mutex::default(),
+            first: OnceLock::new(),
+            ended: AtomicBool::new(false),
+        });
+        let reader = Arc::clone(&written);
+        thread::spawn(move || {
+            while reader.take() {
+                let _ = poll(&mut [PollFd::new(&reader.from, PollFlags::IN)], None);
+            }
+        });
+        written
+    }
+
+    /// Takes out what is there: whether more may come.
+    fn take(&self) -> bool {
+        let mut into = self.bytes();
         let mut bytes = [0; 8_192];
-        while let Ok(read @ 1..) = from.read(&mut bytes) {
-            let mut into = into.lock().unwrap_or_else(PoisonError::into_inner);
-            into.extend_from_slice(&bytes[..read]);
-            first();
+        loop {
+            match (&self.from).read(&mut bytes) {
+                Ok(read @ 1..) => {
+                    self.first.get_or_init(Instant::now);
+                    into.extend_from_slice(&bytes[..read]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => {
+                    self.ended.store(true, Ordering::Release);
+                    return false;
+                }
+            }
         }
-        open.fetch_sub(1, Ordering::Release);
-    });
+    }
+
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
 }
 
 /// Many commands in the background, with nothing to read or write. Killed when dropped.
@@ -464,7 +492,7 @@ impl Stage {
     /// The end of every test that has not broken its segment.
     #[track_caller]
     pub fn quiet(&self, budget: u32) {
-        quiet(&self.location(), budget);
+        quiet_within(SOON, &self.location(), budget);
         assert!(self.lets_in());
     }
 }
@@ -581,6 +609,17 @@ impl Elsewhere {
 /// Text and bytes as arguments.
 pub fn os(text: &[u8]) -> OsString {
     OsStr::from_bytes(text).to_owned()
+}
+
+/// Waits until a process catches that signal: until then it has its default effect, or as PID 1 none.
+#[track_caller]
+pub fn catches(pid: u32, signal: Signal) {
+    until(LONG, "it catches the signal", || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let set = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        set.is_some_and(|set| set >> (signal.as_raw() - 1) & 1 == 1)
+    });
 }
 
 /// The state letter of a process.

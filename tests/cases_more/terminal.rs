@@ -150,17 +150,27 @@ impl Terminal {
         }
     }
 
+    /// Waits until it says this behind that.
+    #[track_caller]
+    pub fn says_after(&self, mark: usize, first: &str, then: &str) {
+        until(LONG, &format!("{first}, then {then}"), || {
+            let written = self.since(mark);
+            let after = written.split_once(first);
+            after.is_some_and(|(_, after)| after.contains(then))
+        });
+    }
+
     /// Waits for the end of the shell: everything that was written.
     #[track_caller]
     pub fn ended(&mut self) -> String {
         until(LONG, "the shell ended", || {
             self.shell.try_wait().expect("waiting works").is_some()
         });
-        // What was written before its end is read after it.
-        let mut last = 0;
-        while self.mark() != std::mem::replace(&mut last, self.mark()) {
-            thread::sleep(Duration::from_millis(50));
-        }
+        // What was written before its end is read after it: all of it when nobody has the other end any more.
+        until(LONG, "all is read", || {
+            let reader = self.reader.lock().expect("no panic");
+            reader.as_ref().is_none_or(|reader| reader.is_finished())
+        });
         self.since(0)
     }
 
