@@ -28,7 +28,11 @@ pub fn paced(more: &[&str]) -> Stage {
 
 /// How many wait at a gate.
 pub fn queued(stage: &Stage, gate: &str) -> u64 {
-    let seen = &stage.inspect()[gate];
+    queued_in(&stage.inspect(), gate)
+}
+
+fn queued_in(document: &Value, gate: &str) -> u64 {
+    let seen = &document[gate];
     match gate {
         "pacer" => seen["waiting"].as_u64().expect("a number"),
         _ => {
@@ -41,9 +45,26 @@ pub fn queued(stage: &Stage, gate: &str) -> u64 {
     }
 }
 
+/// The places in line that a document shows.
+fn places(document: &Value) -> Vec<&Value> {
+    let members = document["members"].as_array().expect("a list");
+    let waiting = |member| -> &Vec<Value> {
+        let member: &Value = member;
+        member["waiting"].as_array().expect("a list")
+    };
+    members.iter().flat_map(waiting).collect()
+}
+
+/// Waits until so many wait at a gate, and each has its place, which it takes after it was counted.
 #[track_caller]
 pub fn in_line(stage: &Stage, gate: &str, count: u64) {
-    until(LONG, "in line", || queued(stage, gate) == count);
+    until(LONG, "in line", || {
+        let seen = stage.inspect();
+        let here = places(&seen)
+            .into_iter()
+            .filter(|place| place["gate"] == gate);
+        (queued_in(&seen, gate), here.count() as u64) == (count, count)
+    });
 }
 
 /// `run` with options, and `true` as the command.
@@ -241,14 +262,19 @@ fn case_36_waits_for_tokens_and_starts_have_their_codes() {
         let late = with(&["--timeout", "500ms"]);
         says(&late, 124, word);
         assert!(late.took >= Duration::from_millis(500), "{:?}", late.took);
-        says(&with(&["--timeout", "10ms", "-E", "0"]), 0, word);
+        says(&with(&["--timeout", "50ms", "-E", "0"]), 0, word);
         says(&with(&["--timeout", "0s"]), 124, word);
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     }
-    for (stage, gate) in [(&owes, "limiter"), (&early, "pacer")] {
-        let seen = &stage.inspect()[gate];
-        adds_up(seen, 0);
-        assert!(seen["cancelled"].as_u64() >= Some(2), "{seen}");
+    for ((stage, options, word), gate) in waits.into_iter().zip(["limiter", "pacer"]) {
+        // Whose deadline has passed before it is in line has not waited.
+        until(LONG, "two waits are counted", || {
+            let late = run(stage, &[options, &["--timeout", "50ms"]].concat());
+            says(&late, 124, word);
+            let seen = &stage.inspect()[gate];
+            adds_up(seen, 0);
+            seen["cancelled"].as_u64() >= Some(2)
+        });
     }
 }
 
@@ -279,7 +305,7 @@ fn case_47_signals_end_the_wait_for_tokens_and_starts() {
         for (waiter, signal, code) in &mut waiters {
             let sent = Instant::now();
             waiter.signal(*signal);
-            let ended = waiter.wait(Duration::from_secs(3));
+            let ended = waiter.wait(LONG);
             slowest = slowest.max(sent.elapsed());
             assert_eq!(
                 (ended.code(), ended.err.as_str()),
@@ -464,12 +490,7 @@ fn case_57_every_place_says_at_which_gate() {
         let mut waiter = stage.job("run", &words);
         in_line(stage, gate, 1);
         let seen = stage.inspect();
-        let members = seen["members"].as_array().expect("a list");
-        let places: Vec<&Value> = members
-            .iter()
-            .flat_map(|member| member["waiting"].as_array().expect("a list"))
-            .collect();
-        let [place] = places[..] else {
+        let [place] = places(&seen)[..] else {
             panic!("one place: {seen}")
         };
         assert_eq!(
