@@ -1,7 +1,8 @@
 //! Exit codes, and errors in one line.
 
 use crate::stage::{
-    AS_NOBODY, Elsewhere, HOLD, Job, NOBODY, Stage, command, ended, os, shmsched, under, with_unit,
+    AS_NOBODY, Elsewhere, HOLD, Job, NOBODY, SOON, Stage, command, ended, os, shmsched, under,
+    with_unit,
 };
 use crate::support::{LONG, Scene, peak, skipped};
 use rustix::process::geteuid;
@@ -9,7 +10,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
 
 #[test]
 fn case_36_the_code_of_the_command_is_passed_on() {
@@ -224,7 +224,7 @@ fn case_36_every_refusal_has_its_code() {
     let mut waiter = run_job(&stage);
     stage.in_line(1);
     stage.call("rm", &["--force"]).is(0);
-    said(&waiter.wait(Duration::from_secs(5)), 69, "retired");
+    said(&waiter.wait(SOON), 69, "retired");
     holder.let_go();
     holder.wait(LONG).is(0);
     said(&run(&[]), 66, "no such segment");

@@ -1,7 +1,7 @@
 //! Case 40: somebody shortens or overwrites the file of a segment in use.
 
 use crate::codes::EVERY;
-use crate::stage::{Ended, Job, Stage, ended, shmsched};
+use crate::stage::{Ended, Job, SOON, Stage, ended, shmsched};
 use crate::support::{Args, Chance, LONG, figure, hear, say, until, within};
 use rustix::process::Signal;
 use shmsched::{Priority, Segment};
@@ -75,16 +75,16 @@ fn case_40_users_of_a_damaged_segment_end_or_go_on() {
             let fine = ended.err.lines().count() <= 1 && (line.contains("damaged") || noise);
             assert!(fine, "{name}, {what}: {}", ended.err);
         };
-        said("watch", &watching.wait(Duration::from_secs(5)));
-        said("wait", &idle.wait(Duration::from_secs(5)));
+        said("watch", &watching.wait(SOON));
+        said("wait", &idle.wait(SOON));
         for waiter in &mut waiters {
-            said("run", &waiter.wait(Duration::from_secs(5)));
+            said("run", &waiter.wait(SOON));
         }
         figure!("{name}: all had ended after {:?}", damaged.elapsed());
         // Its command was not killed, and passes on its own end.
         assert_eq!(holder.poll(), None, "{name}: {}", holder.err());
         holder.let_go();
-        let ended = holder.wait(Duration::from_secs(5));
+        let ended = holder.wait(SOON);
         assert_eq!(
             (ended.code(), ended.text().as_str()),
             (0, "in\n"),
@@ -99,7 +99,7 @@ fn case_40_users_of_a_damaged_segment_end_or_go_on() {
             let code = ended.code();
             assert!(code == 65 || code == 76, "{name}, {verb}: {ended:?}");
             ended.one_line();
-            assert!(came.elapsed() < Duration::from_secs(5), "{name}, {verb}");
+            assert!(came.elapsed() < SOON, "{name}, {verb}");
         }
     }
 }
@@ -187,7 +187,7 @@ fn single_bytes(changes: usize) {
             bytes[at]
         );
         assert!(ended.status.code().is_some(), "{what}");
-        assert!(ended.took < Duration::from_secs(5), "{what}");
+        assert!(ended.took < SOON, "{what}");
         let code = ended.code();
         *codes.entry(code).or_default() += 1;
         match code {
@@ -253,16 +253,16 @@ fn under_fire(rounds: usize) {
             }
         }
         holders[0].let_go();
-        assert_eq!(holders[0].wait(Duration::from_secs(5)).code(), 0);
+        assert_eq!(holders[0].wait(SOON).code(), 0);
         fs::remove_file(stage.segment()).expect("removed");
         for waiter in &mut waiters {
-            let ended = waiter.wait(Duration::from_secs(5));
+            let ended = waiter.wait(SOON);
             let code = ended.code();
             assert!(matches!(code, 0 | 65 | 69), "{round}: {ended:?}");
             assert_eq!(ended.text(), if code == 0 { "got\n" } else { "" });
         }
         holders[1].let_go();
-        assert_eq!(holders[1].wait(Duration::from_secs(5)).code(), 0);
+        assert_eq!(holders[1].wait(SOON).code(), 0);
     }
 }
 
@@ -304,7 +304,7 @@ fn case_40_noise_does_not_outlast_a_signal() {
     stage.in_line(1);
     overwrite(stage.segment(), 0x100, &random(0x300));
     waiter.signal(Signal::TERM);
-    let ended = waiter.wait(Duration::from_secs(5));
+    let ended = waiter.wait(SOON);
     // Noise may also have let it in, or made it fail, first.
     assert!(matches!(ended.code(), 143 | 0 | 65 | 69), "{ended:?}");
     within(LONG, || match stage.call("inspect", &["--json"]).code() {

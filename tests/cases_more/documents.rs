@@ -1,6 +1,6 @@
 //! Case 57: what machines read, and numbers as people write them.
 
-use crate::stage::{HOLD, Job, PROGRAM, Stage, command, ended, os, shmsched, works};
+use crate::stage::{HOLD, Job, PROGRAM, SOON, Stage, command, ended, os, shmsched, works};
 use crate::support::{Chance, LONG, Scene, figure, until};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The largest integer that JavaScript reads exactly.
 const LARGEST: u64 = (1 << 53) - 1;
@@ -231,7 +231,7 @@ fn case_57_the_shape_of_doctor() {
     shape.add(".", &doctor(1, &["--json", "--repair"]));
     holder.kill_all();
     // What ran under it dies a moment later.
-    stage.call("run", &["--timeout", "5s", "--", "true"]).is(0);
+    stage.call("run", &["--timeout", "10s", "--", "true"]).is(0);
     stage.call("set", &["--concurrency", "0"]).is(0);
     let paused = doctor(0, &["--json"]);
     assert_eq!(
@@ -321,6 +321,7 @@ fn case_57_large_counters_are_exact_or_capped() {
 /// So many pictures of a segment that is used, abused and never still.
 fn snapshots(single: usize) {
     let stage = Stage::new(&["--concurrency", "2"]);
+    let begun = Instant::now();
     let mut load: Vec<Job> = ["low", "normal", "high"]
         .iter()
         .map(|priority| {
@@ -335,7 +336,6 @@ fn snapshots(single: usize) {
         })
         .collect();
     let mut chance = Chance::new();
-    let begun = Instant::now();
     let mut watch = stage.job("inspect", &["--watch", "10ms", "--json"]);
     let mut documents = Vec::new();
     let mut victims = Vec::new();
@@ -354,6 +354,10 @@ fn snapshots(single: usize) {
         }
     }
     victims.clear();
+    until(LONG, "enough has happened", || {
+        let admitted = stage.inspect()["scheduler"]["admitted"].as_u64();
+        watch.out().lines().count() > 11 && admitted > Some(20)
+    });
     // One surely amid its wait.
     let mut holder = stage.hold_with(&["--slots", "2", "-p", "highest"]);
     let mut victim = stage.job("run", &["-p", "lowest", "--", "true"]);
@@ -438,7 +442,7 @@ fn snapshots(single: usize) {
             }
         }
     }
-    crate::support::quiet_within(Duration::from_secs(5), &stage.location(), 2);
+    crate::support::quiet_within(SOON, &stage.location(), 2);
 }
 
 #[test]
@@ -538,7 +542,7 @@ fn case_57_a_reader_that_leaves_early() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("starts");
-        until(Duration::from_secs(5), &arguments.join(" "), || {
+        until(SOON, &arguments.join(" "), || {
             child.try_wait().expect("waiting works").is_some()
         });
         let output = child.wait_with_output().expect("its end");

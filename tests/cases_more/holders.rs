@@ -1,7 +1,8 @@
 //! Case 51: who holds it, leftovers, full tables, closed descriptors.
 
 use crate::stage::{
-    Crowd, HOLD, Job, PIDS, PROGRAM, Stage, command, ended, shmsched, state, under, unshare, works,
+    Crowd, HOLD, Job, PIDS, PROGRAM, SOON, Stage, catches, command, ended, shmsched, state, under,
+    unshare, works,
 };
 use crate::support::{
     Args, Chance, Child, LONG, figure, hear, quiet_within, say, skipped, until, within,
@@ -151,7 +152,7 @@ fn short_lives(count: u64) {
     }
     figure!("{killed} of {count} killed");
     assert!(killed > 0, "the test kills too late");
-    quiet_within(Duration::from_secs(5), &stage.location(), 100);
+    quiet_within(SOON, &stage.location(), 100);
 }
 
 #[test]
@@ -186,15 +187,16 @@ fn case_51b_who_finds_the_table_full_waits() {
     let mut impatient = stage.job("run", &["--", "true"]);
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!((waiter.poll(), impatient.poll()), (None, None), "they wait");
+    catches(impatient.pid(), Signal::TERM);
     impatient.signal(Signal::TERM);
-    impatient.wait(Duration::from_secs(3)).is(143);
+    impatient.wait(SOON).is(143);
     // One of the living dies.
     let victim = crowd.0.swap_remove(20);
     drop(Crowd(vec![victim]));
-    assert_eq!(waiter.wait(Duration::from_secs(5)).is(0).text(), "got\n");
+    assert_eq!(waiter.wait(SOON).is(0).text(), "got\n");
     assert_eq!(used(), 63);
     drop(crowd);
-    quiet_within(Duration::from_secs(5), &stage.location(), 100);
+    quiet_within(SOON, &stage.location(), 100);
 }
 
 /// Role: PATH FILE. Holds one of two slots, closes every descriptor, uses the numbers for FILE, works on.
@@ -269,19 +271,18 @@ fn case_51c_a_process_that_closes_all_descriptors_goes_on() {
     child.tell("bye");
     child.finish();
     stage.quiet(2);
-    // Its death is noticed as any other.
-    let mut child = start();
-    assert!(taken("2"));
-    child.kill();
-    let killed = Instant::now();
-    stage
-        .call("run", &["--timeout", "5s", "--slots", "2", "--", "true"])
-        .is(0);
-    assert!(
-        killed.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        killed.elapsed()
-    );
+    // Its death is noticed as any other. Who comes then may stand still.
+    let noticed = || {
+        let mut child = start();
+        assert!(taken("2"));
+        child.kill();
+        let killed = Instant::now();
+        stage
+            .call("run", &["--timeout", "10s", "--slots", "2", "--", "true"])
+            .is(0);
+        killed.elapsed() < Duration::from_secs(3)
+    };
+    assert!((0..3).any(|_| noticed()), "late each time");
     assert_eq!(std::fs::read(&mine).expect("there"), b"mine\n");
     stage.quiet(2);
 }
@@ -344,7 +345,7 @@ fn case_51e_the_host_name_does_not_matter() {
     let repaired = stage.call("doctor", &["--repair", "--json"]).is(0).json();
     assert_eq!(repaired["repaired"]["reclaimed"], 0);
     holder.kill_all();
-    stage.call("run", &["--timeout", "5s", "--", "true"]).is(0);
+    stage.call("run", &["--timeout", "10s", "--", "true"]).is(0);
     ended(&mut inside("run", &["--no-wait", "--", "true"])).is(0);
     stage.quiet(1);
 }

@@ -130,8 +130,12 @@ fn counters_stay_when_a_member_is_killed_and_its_gauges_go() {
     // Nobody looks any more after both are killed: what is shown is right all the same.
     waiter.kill_all();
     holder.kill_all();
-    let page = server.fresh_page();
-    assert_eq!(members(&page), 0, "{page}");
+    // The holder's command has its slots until it is dead, too.
+    let mut page = String::new();
+    until(LONG, "all of them are dead", || {
+        page = server.fresh_page();
+        members(&page) == 0
+    });
     assert_eq!(value(&page, "shmsched_scheduler_running"), 0.0);
     assert_eq!(value(&page, "shmsched_scheduler_queued{\"normal\""), 0.0);
     assert_eq!(value(&page, "shmsched_scheduler_admitted_total"), 2.0);
@@ -158,7 +162,7 @@ fn no_counter_ever_steps_back() {
     let mut last = std::collections::BTreeMap::<String, f64>::new();
     let end = Instant::now() + Duration::from_secs(4);
     let mut rounds = 0;
-    while Instant::now() < end {
+    while Instant::now() < end || rounds <= 5 {
         let mut jobs: Vec<Job> = (0..4)
             .map(|_| stage.job("run", &["--tokens", "1", "--", "sleep", "0.05"]))
             .collect();
@@ -178,7 +182,7 @@ fn no_counter_ever_steps_back() {
         }
         rounds += 1;
     }
-    assert!(rounds > 5 && last.len() > 100);
+    assert!(last.len() > 100);
     stage.quiet(1);
 }
 

@@ -139,16 +139,17 @@ fn what_a_server_answers() {
     );
 }
 
-/// Served within a second, whatever others do.
+/// Others may have a connection for five seconds. Who does not wait for that is served sooner, also if the server stands still
+/// for a second.
+const BEFORE_OTHERS: Duration = Duration::from_secs(4);
+
+/// Served at once, whatever others do.
 #[track_caller]
 fn good_client(server: &Server) {
     let begun = Instant::now();
     server.page();
-    assert!(
-        begun.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        begun.elapsed()
-    );
+    let took = begun.elapsed();
+    assert!(took < BEFORE_OTHERS, "{took:?}");
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn hostile_clients_keep_nobody_out() {
     let begun = Instant::now();
     let mut slow = server.connect();
     let mut sent = 0;
-    while begun.elapsed() < Duration::from_secs(12) {
+    while begun.elapsed() < LONG {
         match slow.write_all(b"a") {
             Ok(()) => sent += 1,
             Err(_) => break,
@@ -209,7 +210,7 @@ fn hostile_clients_keep_nobody_out() {
     }
     let took = begun.elapsed();
     assert!(
-        took > Duration::from_secs(4) && took < Duration::from_secs(8),
+        took > Duration::from_secs(4) && took < Duration::from_secs(12),
         "cut off after {took:?}"
     );
     // All of the first hundred have been let go by now.
@@ -238,7 +239,7 @@ fn signals_end_a_server_as_they_end_others() {
         client.write_all(b"GET /met").expect("sent");
         server.page();
         server.job.signal(signal);
-        let ended = server.job.wait(Duration::from_secs(2));
+        let ended = server.job.wait(BEFORE_OTHERS);
         assert_eq!(ended.is(code).err, "");
     }
     stage.quiet(1);

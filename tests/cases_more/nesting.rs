@@ -1,6 +1,6 @@
 //! Case 43: a run inside a run of the same segment.
 
-use crate::stage::{Job, PROGRAM, Stage, ended};
+use crate::stage::{Job, PROGRAM, SOON, Stage, ended};
 use crate::support::{LONG, within};
 use std::time::{Duration, Instant};
 
@@ -169,7 +169,7 @@ fn case_43_doctor_sees_that_all_holders_wait() {
     // The way out that it names.
     stage.call("set", &["--concurrency", "3"]).is(0);
     for parent in &mut parents {
-        parent.wait(Duration::from_secs(5)).is(0);
+        parent.wait(SOON).is(0);
     }
     within(LONG, || {
         let doctor = stage.call::<&str>("doctor", &[]);
@@ -190,7 +190,7 @@ fn case_43_a_full_table_does_not_hide_the_outer() {
     let nested = |options: &[&str]| {
         let inner = [&[PROGRAM, "run", &s], options, &["--", "echo", "ran"]].concat();
         let mut outer = stage.job("run", &[&["--"], &inner[..]].concat());
-        outer.wait(Duration::from_secs(5))
+        outer.wait(SOON)
     };
     let refused = nested(&[]);
     let line = refused.is(78).one_line().to_owned();
@@ -215,6 +215,6 @@ fn set_on_a_full_table_waits_for_room() {
     assert_eq!(stage.inspect()["members"].as_array().unwrap().len(), 1);
     holder.let_go();
     holder.wait(LONG).is(0);
-    set.wait(Duration::from_secs(5)).is(0);
+    set.wait(SOON).is(0);
     stage.quiet(3);
 }

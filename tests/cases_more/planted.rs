@@ -2,7 +2,7 @@
 //! other file is touched, nothing hangs.
 
 use crate::codes::EVERY;
-use crate::stage::{Elsewhere, Job, NOBODY, command, ended, shmsched, under};
+use crate::stage::{Elsewhere, Job, NOBODY, SOON, command, ended, shmsched, under};
 use crate::support::{Scene, skipped};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use rustix::process::geteuid;
@@ -10,7 +10,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Everything that a name can be used for.
 fn every() -> Vec<(&'static str, &'static [&'static str])> {
@@ -23,13 +22,13 @@ fn every() -> Vec<(&'static str, &'static [&'static str])> {
     [EVERY, &more].concat()
 }
 
-/// Refused within five seconds, with one line and a code of ours.
+/// Refused without a wait, with one line and a code of ours.
 #[track_caller]
 fn refused(path: &Path, verb: &str, rest: &[&str]) -> i32 {
     let mut command = shmsched(&[OsStr::new(verb), path.as_os_str()]);
     let mut job = Job::start(command.args(rest));
     job.let_go();
-    let ended = job.wait(Duration::from_secs(5));
+    let ended = job.wait(SOON);
     assert!(
         (64..=78).contains(&ended.code()),
         "{verb} {rest:?}: {ended:?}"
