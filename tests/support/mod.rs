@@ -18,7 +18,7 @@ pub use child::{Args, Child, Role, enter, hear, heard_by, say};
 pub use inside::Inside;
 pub use recorder::{Recorder, peak};
 pub use scene::{Scene, quiet, quiet_within};
-pub use words::{Words, now};
+pub use words::{Words, coarse_now, now};
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
