@@ -1,7 +1,7 @@
 //! Who of several processes is served first at a Limiter.
 
 use crate::support::{LONG, Scene, figure, less, now, one_of, until};
-use crate::taps::{Bucket, MS, Tap, after, in_line, info};
+use crate::taps::{Bucket, MS, Tap, after, in_line, info, queued};
 use shmsched::{Observer, PlaceState};
 use std::time::Duration;
 
@@ -18,7 +18,10 @@ pub fn line_up(
         bucket.indebt(debt);
         for (at, tap) in taps.iter_mut().enumerate() {
             tap.begin(&ask(at));
-            in_line(&bucket.location, at as u64 + 1);
+            // Or the first has been served, and there never are so many.
+            until(LONG, "in line", || {
+                queued(&bucket.location) == at as u64 + 1 || now() >= bucket.due(0)
+            });
         }
         if now() + 100 * MS < bucket.due(0) {
             return taps;
