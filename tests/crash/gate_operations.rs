@@ -1,12 +1,12 @@
 //! What the children of [`crate::gates`] do at the Limiter and the Pacer, with one write of it deadly.
 
 use crate::support::{Args, LONG, hear, say};
-use shmsched::{Changes, Priority, Segment, Settings, crash};
+use shmsched::{Changes, Observer, Priority, Segment, Settings, crash};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const NORMAL: Priority = Priority::Normal;
 pub const RATE: u32 = 1_000;
@@ -30,7 +30,8 @@ fn armed<T>(n: u64, operation: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Role: PATH OPERATION N. Says "ready" when prepared, waits for a line, and says "survived".
+/// Role: PATH OPERATION N. Says "ready" when prepared, waits for a line, and says "survived as meant", or "survived late" if
+/// it stood still for so long that what it was to wait for was there already.
 pub fn operate(args: &Args) {
     let location = args.location();
     let n = args.number(2);
@@ -41,7 +42,7 @@ pub fn operate(args: &Args) {
     if args.text(1) == "create" {
         ready();
         armed(n, || Segment::make(&location, &settings()).unwrap());
-        say("survived");
+        say("survived as meant");
         return;
     }
     let segment = Segment::open(&location).unwrap();
@@ -52,7 +53,7 @@ pub fn operate(args: &Args) {
         pacer.try_start().unwrap();
         ready();
         armed(n, || drop((limiter, pacer, segment)));
-        say("survived");
+        say("survived as meant");
         return;
     }
     let limiter = segment.limiter();
@@ -61,41 +62,60 @@ pub fn operate(args: &Args) {
     let limiter = || limiter.as_ref().unwrap();
     let pacer = || pacer.as_ref().unwrap();
     let short = Duration::from_millis(4);
-    match args.text(1) {
+    // It stood in a line; or somebody else does still.
+    let waited = || limiter().stats().total.deferred + pacer().stats().deferred != 0;
+    let others_wait = || {
+        let seen = Observer::open(&location).unwrap().snapshot().unwrap();
+        seen.limiter.unwrap().waiters != 0 || seen.pacer.unwrap().waiting != 0
+    };
+    let as_meant = match args.text(1) {
         "try" => {
             ready();
             let _ = armed(n, || limiter().try_consume(AMOUNT));
+            true
         }
         "wait" => {
             ready();
             armed(n, || limiter().blocking_acquire(AMOUNT, NORMAL)).unwrap();
+            waited()
         }
         "debt" => {
             ready();
             armed(n, || limiter().blocking_acquire(MORE, NORMAL)).unwrap();
+            true
         }
         "guard" => {
             ready();
             let waiter = limiter().clone();
+            let begun = Instant::now();
             let waiting = std::thread::spawn(move || waiter.blocking_acquire(AMOUNT, NORMAL));
-            // It has looked up at 800 ms; what is left is the turn itself.
+            // It has looked up at 800 ms; what is left is the turn itself, which comes a second after it joined.
             std::thread::sleep(Duration::from_millis(900));
-            armed(n, || waiting.join().unwrap()).unwrap();
+            let mut in_time = false;
+            armed(n, || {
+                in_time = begun.elapsed() < Duration::from_secs(1);
+                waiting.join().unwrap()
+            })
+            .unwrap();
+            in_time
         }
         "refund" => {
             limiter().try_consume(AMOUNT).unwrap();
             ready();
             armed(n, || limiter().refund(AMOUNT));
+            true
         }
         "cancel" => {
             ready();
             armed(n, || drop(poll_once(limiter().acquire(AMOUNT, NORMAL))));
+            waited()
         }
         "timeout" => {
             ready();
             let _ = armed(n, || {
                 limiter().blocking_acquire_until(AMOUNT, NORMAL, short)
             });
+            waited()
         }
         "callback" => {
             ready();
@@ -106,63 +126,80 @@ pub fn operate(args: &Args) {
                 ran.recv().unwrap();
                 limiter().blocking_drain();
             });
+            waited()
         }
-        "child" => {
+        "child" | "child_waits" => {
             let child = limiter().child(RATE / 2).unwrap();
             ready();
             armed(n, || child.blocking_acquire(AMOUNT, NORMAL)).unwrap();
+            args.text(1) == "child" || waited()
         }
         "child_cancel" => {
             let child = limiter().child(RATE / 2).unwrap();
             ready();
             armed(n, || drop(poll_once(child.acquire(AMOUNT, NORMAL))));
+            waited()
         }
         "start" => {
             ready();
             let _ = armed(n, || pacer().try_start());
+            true
         }
         "start_wait" => {
             ready();
             armed(n, || pacer().blocking_start()).unwrap();
+            waited()
         }
         "start_run" => {
             ready();
             armed(n, || futures_executor::block_on(pacer().run(async || ()))).unwrap();
+            waited()
         }
         "start_cancel" => {
             ready();
             armed(n, || drop(poll_once(pacer().start())));
+            waited()
         }
         "start_timeout" => {
             ready();
             let _ = armed(n, || pacer().blocking_start_until(short));
+            waited()
         }
         "start_full" => {
             ready();
             let _ = armed(n, || pacer().blocking_start_until(short));
+            true
         }
         "start_spare" => {
             ready();
             let start = pacer().start_holding_until(LONG);
             armed(n, || futures_executor::block_on(start)).unwrap();
+            waited()
         }
         "set_rate" => {
             ready();
             armed(n, || segment.set(&Changes::new().rate(2 * RATE))).unwrap();
+            others_wait()
         }
         "set_interval" => {
             ready();
             let changes = Changes::new().interval(INTERVAL * 2);
             armed(n, || segment.set(&changes)).unwrap();
+            others_wait()
         }
         "add" => {
             ready();
             let changes = Changes::new().rate(RATE).interval(INTERVAL);
             armed(n, || segment.set(&changes)).unwrap();
+            true
         }
         other => panic!("no operation {other}"),
-    }
-    say("survived");
+    };
+    say(if as_meant {
+        "survived as meant"
+    } else {
+        "survived late"
+    });
 }
 
 pub fn settings() -> Settings {

@@ -3,7 +3,7 @@
 //! After each death at most one window of the bucket is lost and nothing paid twice, the next caller gets on, places and
 //! bits are clean after a look, and no wait is unaccounted for.
 
-use crate::gate_bench::{Bench, SOON};
+use crate::gate_bench::{Bench, SOON, holds_one_bucketful, outcome};
 use crate::gate_operations::{AMOUNT, INTERVAL, MORE, NORMAL, PLACES, RATE, settings};
 use crate::support::{Child, LONG, Scene, figure, until};
 use shmsched::{Changes, Location, Observer, Priority, Segment};
@@ -12,29 +12,37 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+/// A debt that is not paid while a test goes on.
+const DEEP: u32 = 60 * RATE;
 /// No operation writes so often.
 const MOST: u64 = 400;
 /// Of so many children at a time each has a segment of its own.
 const AT_ONCE: u64 = 6;
 
 /// Runs `scenario` with each write deadly in turn until the operation got through. It gives back whether the child was
-/// killed. `least`: an operation has at least so many writes, else the hook does not work.
+/// killed; `None`: once more, the machine was too slow. `least`: an operation has at least so many writes, else the hook
+/// does not work.
 #[track_caller]
-fn sweep(name: &str, least: u64, scenario: impl Fn(&mut Bench, u64) -> bool + Sync) {
+fn sweep(name: &str, least: u64, scenario: impl Fn(&mut Bench, u64) -> Option<bool> + Sync) {
+    let one = |n: u64| {
+        for _ in 0..10 {
+            let mut bench = Bench::new();
+            let killed = scenario(&mut bench, n);
+            bench.is_usable(&format!("{name}, write {n}, killed {killed:?}"));
+            if let Some(killed) = killed {
+                return killed;
+            }
+        }
+        panic!("{name}, write {n}: too slow, ten times");
+    };
     let begun = Instant::now();
     let mut deaths = 0;
     for from in (1..MOST).step_by(AT_ONCE as usize) {
         let killed: Vec<bool> = std::thread::scope(|scope| {
-            let benches = (from..from + AT_ONCE).map(|n| {
-                let scenario = &scenario;
-                scope.spawn(move || {
-                    let mut bench = Bench::new();
-                    let killed = scenario(&mut bench, n);
-                    bench.is_usable(&format!("{name}, write {n}, killed {killed}"));
-                    killed
-                })
-            });
-            let benches: Vec<_> = benches.collect();
+            let one = &one;
+            let benches: Vec<_> = (from..from + AT_ONCE)
+                .map(|n| scope.spawn(move || one(n)))
+                .collect();
             let join = |bench: std::thread::ScopedJoinHandle<'_, bool>| match bench.join() {
                 Ok(killed) => killed,
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -54,12 +62,13 @@ fn sweep(name: &str, least: u64, scenario: impl Fn(&mut Bench, u64) -> bool + Sy
 /// An operation at a bucket that is neither empty nor full, and earns while it goes on.
 fn at_the_bucket(operation: &str, least: u64, asked: u32, refunded: u32) {
     sweep(operation, least, |bench, n| {
-        bench.limiter.try_consume(RATE / 2).unwrap();
         let mut child = bench.child(operation, n);
+        // Not full again for almost a second.
+        bench.limiter.try_consume(RATE - 4 * AMOUNT).unwrap();
         bench.note();
         std::thread::sleep(Duration::from_millis(10));
         child.tell("go");
-        let killed = child.was_killed();
+        let killed = outcome(&mut child);
         bench.balances(operation, asked, refunded);
         killed
     });
@@ -90,7 +99,7 @@ fn in_debt(operation: &str, least: u64, debt: u32) {
         let behind = bench.limiter.clone();
         let got = behind.blocking_acquire_until(AMOUNT, NORMAL, SOON);
         got.unwrap_or_else(|error| panic!("{operation}, write {n}: behind it: {error}"));
-        let killed = child.was_killed();
+        let killed = outcome(&mut child);
         bench.balances(operation, 2 * AMOUNT, 0);
         killed
     });
@@ -118,7 +127,7 @@ fn case_12_queued_callback() {
 
 #[test]
 fn case_12_a_child_waits_for_its_parent() {
-    in_debt("child", 20, 40);
+    in_debt("child_waits", 20, 40);
 }
 
 #[test]
@@ -129,11 +138,18 @@ fn case_55_a_child_that_waits_for_its_parent_is_cancelled() {
 #[test]
 fn case_55_detach_with_a_callback_that_waits() {
     sweep("detach", 8, |bench, n| {
-        bench.indebt(400);
+        let begun = Instant::now();
+        bench.indebt(DEEP);
         let mut child = bench.child("detach", n);
         child.tell("go");
-        let killed = child.was_killed();
-        bench.balances("detach", 0, 0);
+        let killed = outcome(&mut child);
+        // What waits for a second goes into debt.
+        let asked = match begun.elapsed() < Duration::from_secs(1) {
+            true => 0,
+            false => AMOUNT,
+        };
+        bench.balances("detach", asked, 0);
+        bench.limiter.refund(DEEP);
         killed
     });
 }
@@ -145,7 +161,7 @@ fn case_12_forced_into_debt() {
         let mut child = bench.child("guard", n);
         bench.indebt(3 * RATE);
         child.tell("go");
-        let killed = child.was_killed();
+        let killed = outcome(&mut child);
         bench.balances("guard", AMOUNT, 0);
         bench.limiter.refund(3 * RATE);
         killed
@@ -159,7 +175,7 @@ fn case_12_more_than_the_bucket_holds() {
         bench.limiter.refund(RATE);
         bench.note();
         child.tell("go");
-        let killed = child.was_killed();
+        let killed = outcome(&mut child);
         bench.balances("debt", MORE, 0);
         killed
     });
@@ -170,7 +186,7 @@ fn case_45_a_start_that_is_due() {
     sweep("start", 3, |bench, n| {
         let mut child = bench.child("start", n);
         child.tell("go");
-        child.was_killed()
+        outcome(&mut child)
     });
 }
 
@@ -183,7 +199,7 @@ fn not_due(operation: &str, least: u64) {
         bench.waits_or_ended(&mut child);
         let got = bench.pacer.blocking_start_until(SOON);
         got.unwrap_or_else(|error| panic!("{operation}, write {n}: behind it: {error}"));
-        child.was_killed()
+        outcome(&mut child)
     });
 }
 
@@ -214,8 +230,12 @@ fn with_a_full_queue(operation: &str, least: u64) {
         bench.just_started();
         let mut context = Context::from_waker(Waker::noop());
         let mut full: Vec<_> = (0..PLACES).map(|_| Box::pin(bench.pacer.start())).collect();
-        for start in &mut full {
-            assert!(start.as_mut().poll(&mut context).is_pending());
+        // One that was due already found nobody to wait for.
+        if !full
+            .iter_mut()
+            .all(|start| start.as_mut().poll(&mut context).is_pending())
+        {
+            return None;
         }
         child.tell("go");
         if operation == "start_spare" {
@@ -228,9 +248,9 @@ fn with_a_full_queue(operation: &str, least: u64) {
                     start.await.unwrap();
                 }
             });
-            return child.was_killed();
+            return outcome(&mut child);
         }
-        let killed = child.was_killed();
+        let killed = outcome(&mut child);
         drop(full);
         killed
     });
@@ -250,13 +270,15 @@ fn case_55_a_start_in_the_place_of_its_own() {
 fn case_12_set_rate_while_somebody_waits() {
     sweep("set_rate", 4, |bench, n| {
         let mut child = bench.child("set_rate", n);
-        bench.indebt(100);
+        bench.indebt(400);
         let waiter = bench.limiter.clone();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| waiter.blocking_acquire_until(AMOUNT, NORMAL, SOON));
-            until(LONG, "queued", || bench.limiter.stats().pending == 1);
+            until(LONG, "queued", || {
+                bench.limiter.stats().pending == 1 || waiting.is_finished()
+            });
             child.tell("go");
-            let killed = child.was_killed();
+            let killed = outcome(&mut child);
             waiting.join().unwrap().expect("who waits gets on");
             bench.balances("set_rate", AMOUNT, 0);
             let rate = bench.limiter.tokens_per_second();
@@ -278,7 +300,7 @@ fn case_45_set_interval_while_somebody_waits() {
                 bench.snapshot().pacer.unwrap().waiting == 1 || waiting.is_finished()
             });
             child.tell("go");
-            let killed = child.was_killed();
+            let killed = outcome(&mut child);
             waiting.join().unwrap().expect("who waits gets on");
             let interval = bench.pacer.interval();
             assert!([INTERVAL, INTERVAL * 2].contains(&interval), "{interval:?}");
@@ -308,9 +330,7 @@ fn case_12_set_adds_gates() {
         let (limiter, pacer) = (segment.limiter().unwrap(), segment.pacer().unwrap());
         assert_eq!(limiter.tokens_per_second(), RATE);
         // The first bucketful may have died, as any window may.
-        let full = limiter.blocking_acquire_until(RATE, NORMAL, SOON);
-        assert_eq!(full, Ok(()), "write {n}: full");
-        assert!(limiter.try_consume(RATE / 2).is_err(), "write {n}: once");
+        holds_one_bucketful(&limiter, SOON, &format!("write {n}"));
         assert_eq!(pacer.interval(), INTERVAL);
         assert_eq!(pacer.try_start(), Ok(()), "write {n}: due at once");
         through = if killed { 0 } else { through + 1 };
@@ -361,7 +381,7 @@ fn of_an_earlier_boot(scene: &Scene) -> Vec<u8> {
     let scheduler = segment.scheduler().unwrap();
     let (limiter, pacer) = (segment.limiter().unwrap(), segment.pacer().unwrap());
     let _held = scheduler.try_acquire_many(2, NORMAL).unwrap();
-    limiter.blocking_acquire(RATE + 500, NORMAL).unwrap();
+    limiter.blocking_acquire(RATE + DEEP, NORMAL).unwrap();
     pacer.try_start().unwrap();
     let mut context = Context::from_waker(Waker::noop());
     let mut slots = pin!(scheduler.acquire(NORMAL));
@@ -413,8 +433,7 @@ fn reset(every: u64) {
         let (scheduler, limiter) = (segment.scheduler().unwrap(), segment.limiter().unwrap());
         let all = scheduler.try_acquire_many(2, NORMAL);
         assert!(all.is_ok(), "write {n}: {all:?}");
-        assert_eq!(limiter.try_consume(RATE), Ok(()), "write {n}");
-        assert!(limiter.try_consume(RATE / 2).is_err(), "write {n}");
+        holds_one_bucketful(&limiter, Duration::ZERO, &format!("write {n}"));
         assert_eq!(segment.pacer().unwrap().try_start(), Ok(()), "write {n}");
         std::fs::remove_file(path).unwrap();
         killed

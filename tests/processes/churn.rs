@@ -5,6 +5,8 @@ use crate::support::{
 };
 use shmsched::{Location, Priority, Segment};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Role: PATH LOG SEED. Takes slots by every way in, records each unit, until it is told to stop.
@@ -166,13 +168,17 @@ pub fn impatient(args: &Args) {
         .enable_all()
         .build()
         .unwrap();
+    // Longer on a machine that has no time for it.
+    let longest = until + Duration::from_secs(10);
+    let both = Arc::new([const { AtomicU64::new(0) }; 2]);
     let tasks: Vec<_> = (0..50u64)
         .map(|seed| {
-            let scheduler = scheduler.clone();
+            let (scheduler, both) = (scheduler.clone(), both.clone());
             runtime.spawn(async move {
+                let few = || both.iter().any(|n| n.load(Ordering::Relaxed) < 30);
                 let mut chance = Chance::seeded(seed + 1);
                 let (mut granted, mut late, mut calls) = (0u64, 0u64, 0u64);
-                while Instant::now() < until {
+                while Instant::now() < until || few() && Instant::now() < longest {
                     calls += 1;
                     let patience = Duration::from_micros(chance.below(300));
                     // Alternately our own deadline, a timeout around it, and select.
@@ -193,10 +199,14 @@ pub fn impatient(args: &Args) {
                     match permit {
                         Some(permit) => {
                             granted += 1;
+                            both[0].fetch_add(1, Ordering::Relaxed);
                             tokio::time::sleep(Duration::from_micros(50)).await;
                             drop(permit);
                         }
-                        None => late += 1,
+                        None => {
+                            late += 1;
+                            both[1].fetch_add(1, Ordering::Relaxed);
+                        }
                     }
                 }
                 (granted, late, calls)

@@ -79,7 +79,8 @@ fn killed_holder(rounds: usize) -> Vec<Duration> {
 fn a_killed_holders_slot_comes_to_who_waits() {
     let delays = killed_holder(20);
     assert!(median(&delays) < Duration::from_millis(150), "{delays:?}");
-    assert!(delays[19] < Duration::from_secs(1), "{delays:?}");
+    // One that does not watch would look after 3.5 s.
+    assert!(delays[19] < Duration::from_secs(2), "{delays:?}");
 }
 
 #[test]
@@ -111,16 +112,12 @@ fn killed_with_the_first_in_line(first: usize) {
     doomed.iter_mut().for_each(|waiter| waiter.0.kill_only());
     holder.0.kill();
     doomed.iter_mut().for_each(|waiter| waiter.0.kill());
-    let dead = Instant::now();
-    survivor.got("w");
-    figure!("{first} first in line: {:?}", dead.elapsed());
-    // Found by the second in line within 100 ms; by others when they look up by themselves.
-    let bound = if first < 2 { 1 } else { 6 };
-    assert!(
-        dead.elapsed() < Duration::from_secs(bound),
-        "{:?}",
-        dead.elapsed()
-    );
+    let dead = now();
+    let took = Duration::from_nanos(survivor.got("w").saturating_sub(dead));
+    figure!("{first} first in line: {took:?}");
+    // Found by the second in line within 100 ms; by others when they look up by themselves, after 3.5 s.
+    let bound = if first < 2 { 2 } else { 6 };
+    assert!(took < Duration::from_secs(bound), "{took:?}");
     survivor.drop("w");
     quiet(&location, 1);
 }
@@ -157,7 +154,8 @@ fn case_08_killed_head_leaves_the_next_its_turn() {
     head.0.kill();
     let dead = now();
     let after = next.got("one").saturating_sub(dead);
-    assert!(after < 1_000_000_000, "{after} ns");
+    // One that does not watch would look after 3.5 s.
+    assert!(after < 2_000_000_000, "{after} ns");
     next.drop("one");
     holder.drop("one");
     quiet(&location, 3);

@@ -184,7 +184,8 @@ pub fn waits(args: &Args) {
     took.sort_unstable();
     let last = took.last().copied().unwrap_or(0);
     let middle = if took.is_empty() { 0 } else { median(&took) };
-    say(format!("took {} {middle} {last}", took.len()));
+    let most = took.get(took.len() * 49 / 50).copied().unwrap_or(0);
+    say(format!("took {} {middle} {most} {last}", took.len()));
 }
 
 pub(super) fn waiting(
@@ -207,17 +208,29 @@ pub(super) fn waiting(
     child
 }
 
-/// How many waits, the middle and the longest of them.
+/// What a child says of its waits.
+#[derive(Debug)]
+pub(super) struct Took {
+    /// How many.
+    pub(super) waits: u64,
+    pub(super) median: Duration,
+    /// What one in fifty exceeds: who stands still is slow, and seldom.
+    pub(super) most: Duration,
+    pub(super) longest: Duration,
+}
+
 #[track_caller]
-pub(super) fn over(child: &mut Child) -> (u64, Duration, Duration) {
+pub(super) fn over(child: &mut Child) -> Took {
     child.tell("over");
     let took = child.expect("took");
     let took: Vec<u64> = took.split(' ').map(|n| n.parse().unwrap()).collect();
-    (
-        took[0],
-        Duration::from_micros(took[1]),
-        Duration::from_micros(took[2]),
-    )
+    let [median, most, longest] = [1, 2, 3].map(|at| Duration::from_micros(took[at]));
+    Took {
+        waits: took[0],
+        median,
+        most,
+        longest,
+    }
 }
 
 /// Says so when it is dropped, also by a panic.

@@ -2,7 +2,7 @@
 
 use crate::lent_roles::{Brisk, Ends, over, waiting};
 use crate::support::lending::{LENT, Lending, OFF};
-use crate::support::{Chance, Child, Inside, Scene, figure, quiet_within};
+use crate::support::{Chance, Child, Inside, LONG, Scene, figure, quiet_within};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,7 +41,11 @@ fn storm(time: Duration, budget: u32, brisk: usize, kills: bool) {
         });
         let _ends = Ends(&over_now);
         let begun = Instant::now();
-        while begun.elapsed() < time {
+        // Longer on a machine that has no time for it.
+        let enough = |lent, stops, killed| lent > 0 && stops > 2 && (!kills || killed > 0);
+        while begun.elapsed() < time
+            || !enough(lent, stops, killed) && begun.elapsed() < time + LONG
+        {
             thread::sleep(Duration::from_micros(chance.below(6_000)));
             rounds += 1;
             lent += usize::from(lending.phase() == LENT);
@@ -76,8 +80,8 @@ fn storm(time: Duration, budget: u32, brisk: usize, kills: bool) {
     }
     for worker in &mut workers[..WAITERS] {
         let took = over(worker);
-        figure!("waits, median, longest: {took:?}");
-        assert!(took.0 > 0);
+        figure!("{took:?}");
+        assert!(took.waits > 0);
     }
     assert!(lent > 0 && stops > 2 && (!kills || killed > 0));
     drop(workers);

@@ -4,7 +4,6 @@ use crate::puppet::Puppet;
 use crate::support::{Child, LONG, Scene, Words, quiet, skipped, until};
 use shmsched::{Observer, Settings};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// The wrapper for a namespace of that kind, if this system permits one.
 pub fn unshare(kind: &[&'static str]) -> Option<Vec<&'static str>> {
@@ -71,7 +70,7 @@ fn case_33_pid_namespaces_do_not_matter() {
         again.take("one", 1);
         assert!(!here.could_take());
         again.0.kill();
-        until(Duration::from_secs(1), "granted", || here.could_take());
+        until(LONG, "granted", || here.could_take());
     }
     drop(b);
     quiet(&location, 1);

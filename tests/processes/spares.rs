@@ -16,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const NORMAL: Priority = Priority::Normal;
-/// What anybody may have to wait for a slot that nobody holds.
-const PROMPT: Duration = Duration::from_secs(1);
+/// What anybody may have to wait for a slot that nobody holds, who may stand still for a second.
+const PROMPT: Duration = Duration::from_secs(2);
 
 /// Leaves a spare with this thread. By its first pair it may find its record, or that its last one was claimed.
 fn park(scheduler: &Scheduler) {

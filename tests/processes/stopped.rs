@@ -1,6 +1,6 @@
 //! Who is stopped or dead in the line of a Limiter or a Pacer, and what others get meanwhile.
 
-use crate::support::{Child, LONG, Scene, figure, now, until};
+use crate::support::{Child, LONG, Scene, figure, less, now, one_of, until};
 use shmsched::{
     AcquireError, Limiter, LimiterInfo, Location, Observer, Pacer, PacerInfo, Priority, Segment,
     Settings, Snapshot, StartError,
@@ -89,6 +89,28 @@ impl Place {
     }
 }
 
+/// Stops another in line, which comes there by `asks`. It may have stood still there until its turn came: then once more.
+#[track_caller]
+fn stopped_in_line(other: &mut Other, waits: impl Fn() -> bool, mut asks: impl FnMut(&mut Other)) {
+    one_of(5, || {
+        asks(other);
+        let mut got = false;
+        until(LONG, "in line", || {
+            got = got || other.0.listen_for("got w", Duration::ZERO).is_ok();
+            got || waits()
+        });
+        other.0.stop_all();
+        if waits() {
+            return Ok(());
+        }
+        other.0.go_on();
+        if !got {
+            other.got("w");
+        }
+        Err("its turn came before it was stopped".to_owned())
+    });
+}
+
 /// It is refused while a stopped one's turn may still be taken, and from then on nobody is refused on his account, though
 /// he stays in line.
 #[track_caller]
@@ -107,10 +129,11 @@ fn a_stopped_waiter_for_tokens_does_not_make_a_try_fail() {
     let scene = Scene::new();
     let place = Place::of(&scene, "S", HOUR, 4);
     let mut stopped = Other::new(&place.location);
-    place.indebt(200);
-    stopped.asks("wait w 3 100");
-    place.in_line(1);
-    stopped.0.stop();
+    let waits = || place.tokens().queued.iter().sum::<u64>() == 1;
+    stopped_in_line(&mut stopped, waits, |stopped| {
+        place.indebt(200);
+        stopped.asks("wait w 3 100");
+    });
     until(LONG, "full", || place.tokens().tokens == 1_000);
     passes("a token", || place.limiter.try_consume(1).is_ok());
     let child = place.limiter.child(1_000).unwrap();
@@ -131,10 +154,11 @@ fn a_stopped_waiter_for_a_start_does_not_make_a_try_fail() {
     let scene = Scene::new();
     let place = Place::of(&scene, "S", interval, 4);
     let mut stopped = Other::new(&place.location);
-    place.pacer.try_start().unwrap();
-    stopped.asks("start w");
-    until(LONG, "in line", || place.starts().waiting == 1);
-    stopped.0.stop();
+    let waits = || place.starts().waiting == 1;
+    stopped_in_line(&mut stopped, waits, |stopped| {
+        place.pacer.blocking_start().unwrap();
+        stopped.asks("start w");
+    });
     // Its start is due and nobody takes it, until it has been called for long enough.
     until(LONG, "due", || place.starts().next_start_in.is_zero());
     let begun = Instant::now();
@@ -165,10 +189,19 @@ fn a_member_without_a_scheduler_finds_the_dead() {
     place.in_line(1);
     until(LONG, "in line", || place.starts().waiting == 1);
     let soon = Duration::from_millis(5);
-    let waits = || match place.pacer.blocking_start_until(soon) {
-        Err(StartError::QueueFull(_)) => false,
-        Err(StartError::Failed(AcquireError::TimedOut)) => true,
-        other => panic!("{other:?}"),
+    let waits = || {
+        loop {
+            let before = place.pacer.stats().deferred;
+            match place.pacer.blocking_start_until(soon) {
+                Err(StartError::QueueFull(_)) => return false,
+                Err(StartError::Failed(AcquireError::TimedOut)) => {}
+                other => panic!("{other:?}"),
+            }
+            // Its time may have been over before it asked for a place.
+            if place.pacer.stats().deferred != before {
+                return true;
+            }
+        }
     };
     assert!(!waits(), "the only place is taken");
     dead.0.kill();
@@ -222,7 +255,7 @@ fn behind_a_dead_head(place: &Place, how: &str, amounts: [u32; 2], dies: u64) ->
 #[test]
 fn case_08_a_dead_head_holds_up_for_less_than_half_a_second() {
     let scene = Scene::alone();
-    let held_up: Vec<Duration> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let threads: Vec<_> = [
             // Far from its own turn: nobody would call it for long.
             ("wait", [950, 80], 0),
@@ -235,12 +268,15 @@ fn case_08_a_dead_head_holds_up_for_less_than_half_a_second() {
         .enumerate()
         .map(|(at, (how, amounts, dies))| {
             let place = Place::of(&scene, &format!("S{at}"), HOUR, 4);
-            scope.spawn(move || behind_a_dead_head(&place, how, amounts, dies))
+            scope.spawn(move || {
+                one_of(3, || {
+                    let held_up = behind_a_dead_head(&place, how, amounts, dies);
+                    figure!("held up for {held_up:?}");
+                    less("held up for", held_up, Duration::from_millis(400))
+                });
+            })
         })
         .collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
+        threads.into_iter().for_each(|t| t.join().unwrap());
     });
-    figure!("held up for {held_up:?}");
-    let soon = |time: &Duration| *time < Duration::from_millis(400);
-    assert!(held_up.iter().all(soon), "{held_up:?}");
 }

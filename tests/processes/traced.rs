@@ -29,8 +29,9 @@ fn case_31_no_futex_call_on_a_segment_word_is_private() {
     let mut traced = Puppet::under(&wrapper, &location);
     let mut other = Puppet::new(&location);
     let maps = traced.ask("maps");
-    // It waits by a thread and by a task, is woken, and wakes another.
-    for how in ["wait", "task"] {
+    // It waits by a thread and by a task, is woken, and wakes another: more often than need be, since who stands still for
+    // longer than the 20 ms does not sleep when it is served.
+    for how in ["wait", "task", "wait", "task", "wait", "task"] {
         other.take("one", 1);
         traced.ask(&format!("{how} w 3 1"));
         until(LONG, "in line", || words.waiters() == 1);

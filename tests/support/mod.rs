@@ -18,7 +18,7 @@ pub use child::{Args, Child, Role, enter, hear, heard_by, say};
 pub use inside::Inside;
 pub use recorder::{Recorder, peak};
 pub use scene::{Scene, quiet, quiet_within};
-pub use words::{Words, now};
+pub use words::{Words, coarse_now, now};
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -47,7 +47,8 @@ macro_rules! figure {
 }
 pub(crate) use figure;
 
-/// Polls until `probe` is satisfied.
+/// Polls until `probe` is satisfied. The last probe begins after the time is up: whoever stood still in the one before asks
+/// once more.
 ///
 /// # Panics
 ///
@@ -56,11 +57,33 @@ pub(crate) use figure;
 pub fn within<T, E: Display>(time: Duration, mut probe: impl FnMut() -> Result<T, E>) -> T {
     let begun = Instant::now();
     loop {
+        let last = begun.elapsed() >= time;
         match probe() {
             Ok(found) => return found,
-            Err(why) if begun.elapsed() >= time => panic!("not within {time:?}: {why}"),
+            Err(why) if last => panic!("not within {time:?}: {why}"),
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
+    }
+}
+
+/// Plays a scene that comes out otherwise if somebody stands still at the wrong moment: one of so many times it must come
+/// out as it should. Code that is wrong spoils all of them.
+#[track_caller]
+pub fn one_of(times: u32, mut scene: impl FnMut() -> Result<(), String>) {
+    for left in (0..times).rev() {
+        match scene() {
+            Ok(()) => return,
+            Err(why) if left == 0 => panic!("none of {times} times; the last: {why}"),
+            Err(why) => figure!("once more: {why}"),
+        }
+    }
+}
+
+/// Whether it was less, as a scene says it.
+pub fn less<T: PartialOrd + std::fmt::Debug>(what: &str, it: T, bound: T) -> Result<(), String> {
+    match it < bound {
+        true => Ok(()),
+        false => Err(format!("{what}: {it:?}, not below {bound:?}")),
     }
 }
 
