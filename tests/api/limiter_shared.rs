@@ -36,16 +36,23 @@ fn j1_j7_processes_share_the_rate() {
                 .map(|_| scope.spawn(|| child(NAME, &shared.path())))
                 .collect();
             // This process is the fourth: from the moment that the others take something as well.
-            let mut taken = 0;
-            while shared.info().consumed < u64::from(RATE) + taken + 200_000 {
+            // Or they are through, of whom most stood still.
+            let ended = || others.iter().all(thread::ScopedJoinHandle::is_finished);
+            let (mut taken, mut all_take) = (0, false);
+            while !all_take && !ended() {
                 own.blocking_acquire(2_000, NORMAL).unwrap();
                 taken += 2_000;
+                all_take = shared.info().consumed >= u64::from(RATE) + taken + 200_000;
             }
             let start = (shared.info().consumed, read(&own), shared.info().consumed);
-            while !others.iter().all(thread::ScopedJoinHandle::is_finished) {
+            while !ended() {
                 own.blocking_acquire(2_000, NORMAL).unwrap();
             }
             let end = (shared.info().consumed, read(&own), shared.info().consumed);
+            others
+                .into_iter()
+                .for_each(|other| other.join().expect("it passes"));
+            calm(all_take);
             (start, end)
         });
         calm(end.1.tokens < i64::from(RATE) / 2);
