@@ -223,6 +223,7 @@ fn i13_x15_the_most_urgent_first() {
             for n in 0..30 {
                 log.queue(&limiter, 10, Priority::ALL[(n * 5 + round) % 7], n);
             }
+            calm(limiter.stats().pending == 30);
             let order = one_by_one(&limiter, &log, 30);
             if limiter.stats().forced > 0 {
                 return false;
@@ -285,6 +286,7 @@ fn i14_kinds_of_callers_share_one_order() {
                     }
                 }
             }
+            calm(limiter.stats().pending == 12);
             one_by_one(&limiter, &log, 12)
         });
         assert!(order.is_sorted(), "{order:?}");

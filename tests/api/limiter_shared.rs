@@ -295,6 +295,7 @@ fn j1_one_line_for_all_members() {
         }
         log.queue(&b, 10, Priority::High, 'B');
         log.queue(&a, 10, Priority::Low, 'l');
+        calm(a.stats().pending + b.stats().pending == 8);
         let order: String = one_by_one(&b, &log, 8).into_iter().collect();
         if shared.info().forced > 0 {
             return false;

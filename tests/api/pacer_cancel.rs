@@ -1,6 +1,6 @@
 //! Calls of the Pacer that a token ends, and the token itself.
 
-use crate::calm::{scene, waits};
+use crate::calm::{calm, scene, waits};
 use crate::pacer::{busy, ms, pacer};
 use crate::support::{Bell, Dice, MEANT, Task, alone, ends, until, watch_panics};
 use shmsched::{AcquireError, CallError, CancelToken, Pacer, QueueFull};
@@ -224,7 +224,10 @@ fn p28_a_panic_leaves_nothing_in_the_token() {
         let pacer = busy(20, 8);
         let token = CancelToken::<()>::new();
         let panics = |_| -> std::future::Ready<()> { panic!("{MEANT}under a token") };
-        let mut task = waits(pacer.run_cancellable(&token, panics));
+        let mut task = Task::new(pacer.run_cancellable(&token, panics));
+        // It panics here if its time came before it was polled.
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.poll()));
+        calm(matches!(polled, Ok(None)));
         let next = waits(pacer.run_cancellable(&token, |_| async {}));
         task.bell.wait_past(0);
         let panicked = Instant::now();
