@@ -2,6 +2,9 @@
 //! the others: `cargo test --no-default-features --features tracing --test trace_events`.
 #![cfg(feature = "tracing")]
 
+#[path = "api/calm.rs"]
+#[allow(dead_code)]
+mod calm;
 #[path = "api/limiter_support.rs"]
 #[allow(dead_code)]
 mod limiter_support;

@@ -1,7 +1,8 @@
 //! What the Limiter once did wrong, found by proof-reading.
 
+use crate::calm::{calm, scene, waits};
 use crate::limiter_support::{Log, Rated, drain_to, limiter, undisturbed};
-use crate::support::{MEANT, NORMAL, Task, panics_of, until, watch_panics};
+use crate::support::{FOREVER, MEANT, NORMAL, Task, panics_of, until, watch_panics};
 use shmsched::{
     AcquireError, Changes, Limiter, Location, OwnedPermit, Pacer, Priority, Scheduler, Segment,
     Settings, TryAcquireError,
@@ -76,10 +77,13 @@ fn k4_a_child_holds_nobody_up_at_its_parent() {
         let [first, urgent, other] = [first, urgent, other].map(|t| t.join().unwrap());
         let all = (first, urgent, other, late.join().unwrap());
         // With 300, 400 and 410 tokens of the parent; the last when the child has earned its own.
+        // A slow machine may have let the last come before those whom it was to wait for.
+        if urgent >= other || other >= ms(550) {
+            return false;
+        }
         let in_time = first >= ms(300) - TICK && other >= ms(410) - TICK;
         assert!(in_time && all.3 >= SECOND - TICK, "{all:?}");
-        // A slow machine may have let the last come before those whom it was to wait for.
-        urgent < other && other < ms(550)
+        true
     });
 }
 
@@ -105,7 +109,7 @@ fn o_a_file_without_a_name_is_noticed_through_a_child() {
         let noticed = loop {
             match ask(&limiter) {
                 Some(error) => break error,
-                None if removed.elapsed() > SECOND * 2 => panic!("not noticed"),
+                None if removed.elapsed() > FOREVER => panic!("not noticed"),
                 None => thread::sleep(Duration::from_millis(1)),
             }
         };
@@ -158,30 +162,32 @@ fn spent() -> Spent {
 /// The thread that wakes a member's tasks goes on after a waker's panic, and so does who drains a queue.
 #[test]
 fn h10_a_panicking_waker_harms_nobody_else() {
-    watch_panics();
-    let bad = Waker::from(Arc::new(Bad("one gate's")));
-    let spent = spent();
-    // Woken for its turn, by that thread.
-    let mut panics = Task::new(spent.scheduler.acquire(NORMAL));
-    assert!(panics.poll_with(&bad).is_none());
-    let soon = Task::waiting(spent.limiter.acquire(1, NORMAL));
-    // Woken when nobody waits any more, by whoever was the last.
-    let mut drained = Task::new(spent.limiter.drain());
-    assert!(drained.poll_with(&bad).is_none());
-    drop(spent.held);
-    soon.finish().unwrap();
-    until("both had panicked", || panics_of(MEANT).len() >= 2);
-    // By the helper: a callback that was the last.
-    let mut drained = Task::new(spent.limiter.drain());
-    let log = Log::new();
-    while spent.limiter.try_consume(1).is_ok() {}
-    log.queue(&spent.limiter, 5, NORMAL, ());
-    assert!(drained.poll_with(&bad).is_none());
-    log.next();
-    Task::waiting(spent.limiter.acquire(1, NORMAL))
-        .finish()
-        .unwrap();
-    drop((panics, drained));
+    scene(|| {
+        watch_panics();
+        let bad = Waker::from(Arc::new(Bad("one gate's")));
+        let seen = || panics_of(&format!("{MEANT}one gate's")).len();
+        let before = seen();
+        let spent = spent();
+        // Woken for its turn, by that thread.
+        let mut panics = Task::new(spent.scheduler.acquire(NORMAL));
+        assert!(panics.poll_with(&bad).is_none());
+        let soon = waits(spent.limiter.acquire(1, NORMAL));
+        // Woken when nobody waits any more, by whoever was the last.
+        let mut drained = Task::new(spent.limiter.drain());
+        calm(drained.poll_with(&bad).is_none());
+        drop(spent.held);
+        soon.finish().unwrap();
+        until("both had panicked", || seen() >= before + 2);
+        // By the helper: a callback that was the last.
+        let mut drained = Task::new(spent.limiter.drain());
+        let log = Log::new();
+        while spent.limiter.try_consume(1).is_ok() {}
+        log.queue(&spent.limiter, 5, NORMAL, ());
+        calm(drained.poll_with(&bad).is_none());
+        log.next();
+        waits(spent.limiter.acquire(1, NORMAL)).finish().unwrap();
+        drop((panics, drained));
+    });
 }
 
 /// When a segment is retired each gate's waits are ended one after the other, on one thread.
@@ -230,7 +236,7 @@ fn h7_two_that_add_a_limiter_fill_it_once() {
 fn h7_two_that_add_a_limiter_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let (begun, mut rounds) = (Instant::now(), 0);
-    while begun.elapsed() < SECOND / 2 {
+    while begun.elapsed() < SECOND / 2 || rounds < 2 {
         let location = Location::File(directory.path().join(format!("segment{rounds}")));
         Segment::make(&location, &Settings::new().concurrency(1).members(2)).unwrap();
         let ready = AtomicU32::new(0);
@@ -309,7 +315,7 @@ fn scribbled_bits_of_no_priority_heal() {
         }
     }
     // Beside one that really waits.
-    limiter.blocking_acquire(1_500_000, NORMAL).unwrap();
+    limiter.blocking_acquire(2_000_000, NORMAL).unwrap();
     let waits = Task::waiting(limiter.acquire(1, NORMAL));
     overwrite(&path, 524, 1 << 3 | 1 << 7 | 1 << 31);
     segment.look();

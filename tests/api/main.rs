@@ -4,6 +4,7 @@ mod admission;
 mod basics;
 mod callback_queues;
 mod callbacks;
+mod calm;
 mod construction;
 mod drains;
 mod errors;

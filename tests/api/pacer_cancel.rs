@@ -1,5 +1,6 @@
 //! Calls of the Pacer that a token ends, and the token itself.
 
+use crate::calm::{calm, scene, waits};
 use crate::pacer::{busy, ms, pacer};
 use crate::support::{Bell, Dice, MEANT, Task, alone, ends, until, watch_panics};
 use shmsched::{AcquireError, CallError, CancelToken, Pacer, QueueFull};
@@ -26,42 +27,41 @@ fn cancelled<T: PartialEq + std::fmt::Debug>(
 #[test]
 fn p24_cancelled_in_the_queue() {
     for leaves in 0..3 {
-        let pacer = busy(60, 3);
-        let begun = Instant::now();
-        let ran = AtomicU32::new(0);
-        let tokens: [CancelToken<Reason>; 3] = Default::default();
-        let call = |token| {
-            pacer.run_cancellable(token, |_| async {
-                ran.fetch_add(1, Ordering::Relaxed);
-            })
-        };
-        let mut queue: Vec<_> = tokens
-            .iter()
-            .map(|token| Task::waiting(call(token)))
-            .collect();
-        assert_eq!(tokens[leaves].listeners(), 1);
-        assert_eq!(Task::new(pacer.start()).poll(), Some(Err(QueueFull.into())));
-        let before = pacer.stats().next_start_in;
-        let reason = Reason::new("enough");
-        assert!(tokens[leaves].cancel(reason.clone()));
-        // Before it is polled its place is free.
-        let stats = pacer.stats();
-        assert_eq!((stats.waiting, stats.cancelled, stats.started), (2, 1, 1));
-        assert!(stats.next_start_in <= before);
-        let last = Task::waiting(pacer.start());
-        assert_eq!(Task::new(pacer.start()).poll(), Some(Err(QueueFull.into())));
-        assert_eq!(tokens[leaves].listeners(), 0);
-        let mut left = queue.remove(leaves);
-        left.bell.wait_past(0);
-        cancelled(&reason, left.poll());
-        for task in queue {
-            task.finish().unwrap();
-        }
-        last.finish().unwrap();
-        assert_eq!(ran.load(Ordering::Relaxed), 2);
-        // Three starts after the first, none lost.
-        assert!(begun.elapsed() >= ms(179), "{:?}", begun.elapsed());
-        assert!(tokens.iter().all(|token| token.listeners() == 0));
+        scene(|| {
+            let begun = Instant::now();
+            let pacer = busy(60, 3);
+            let ran = AtomicU32::new(0);
+            let tokens: [CancelToken<Reason>; 3] = Default::default();
+            let call = |token| {
+                pacer.run_cancellable(token, |_| async {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                })
+            };
+            let mut queue: Vec<_> = tokens.iter().map(|token| waits(call(token))).collect();
+            assert_eq!(tokens[leaves].listeners(), 1);
+            assert_eq!(Task::new(pacer.start()).poll(), Some(Err(QueueFull.into())));
+            let before = pacer.stats().next_start_in;
+            let reason = Reason::new("enough");
+            assert!(tokens[leaves].cancel(reason.clone()));
+            // Before it is polled its place is free.
+            let stats = pacer.stats();
+            assert_eq!((stats.waiting, stats.cancelled, stats.started), (2, 1, 1));
+            assert!(stats.next_start_in <= before);
+            let last = waits(pacer.start());
+            assert_eq!(Task::new(pacer.start()).poll(), Some(Err(QueueFull.into())));
+            assert_eq!(tokens[leaves].listeners(), 0);
+            let mut left = queue.remove(leaves);
+            left.bell.wait_past(0);
+            cancelled(&reason, left.poll());
+            for task in queue {
+                task.finish().unwrap();
+            }
+            last.finish().unwrap();
+            assert_eq!(ran.load(Ordering::Relaxed), 2);
+            // Three starts after the first, none lost.
+            assert!(begun.elapsed() >= ms(179), "{:?}", begun.elapsed());
+            assert!(tokens.iter().all(|token| token.listeners() == 0));
+        });
     }
 }
 
@@ -102,20 +102,22 @@ fn p25_cancelled_beforehand() {
 /// Its turn had come, and it was cancelled before it resumed.
 #[test]
 fn p26_cancelled_when_its_turn_came() {
-    let pacer = busy(30, 8);
-    let token = CancelToken::new();
-    let ran = AtomicU32::new(0);
-    let mut called = Task::waiting(pacer.run_cancellable(&token, |_| async {
-        ran.fetch_add(1, Ordering::Relaxed);
-    }));
-    let next = Task::waiting(pacer.start());
-    called.bell.wait_past(0);
-    let reason = Reason::new("so late");
-    token.cancel(reason.clone());
-    cancelled(&reason, called.poll());
-    assert_eq!(ran.load(Ordering::Relaxed), 0);
-    next.finish().unwrap();
-    assert_eq!((pacer.stats().started, token.listeners()), (2, 0));
+    scene(|| {
+        let pacer = busy(30, 8);
+        let token = CancelToken::new();
+        let ran = AtomicU32::new(0);
+        let mut called = waits(pacer.run_cancellable(&token, |_| async {
+            ran.fetch_add(1, Ordering::Relaxed);
+        }));
+        let next = waits(pacer.start());
+        called.bell.wait_past(0);
+        let reason = Reason::new("so late");
+        token.cancel(reason.clone());
+        cancelled(&reason, called.poll());
+        assert_eq!(ran.load(Ordering::Relaxed), 0);
+        next.finish().unwrap();
+        assert_eq!((pacer.stats().started, token.listeners()), (2, 0));
+    });
 }
 
 /// Cancelled at any moment, by another thread: either the operation ran, or the reason came back, and never both.
@@ -179,55 +181,62 @@ fn p26_p27_cancelling_races_with_starting() {
 /// The operation is handed the token; cancelling is its own business from then on.
 #[test]
 fn p27_p30_p32_cancelled_while_the_operation_runs() {
-    let pacer = busy(30, 2);
-    let begun = Instant::now();
-    let token: CancelToken<&str> = CancelToken::new();
-    let at_start = AtomicU32::new(u32::MAX);
-    let mut operation = Task::waiting(pacer.run_cancellable(&token, |handed| {
-        at_start.store(handed.listeners() as u32, Ordering::Relaxed);
-        async move { handed.cancelled().await }
-    }));
-    let other = CancelToken::<()>::new();
-    let waits = Task::waiting(pacer.run_cancellable(&other, |_| async {}));
-    until("it starts", || {
-        assert!(operation.poll().is_none());
-        at_start.load(Ordering::Relaxed) != u32::MAX
+    scene(|| {
+        let begun = Instant::now();
+        let pacer = busy(30, 2);
+        let token: CancelToken<&str> = CancelToken::new();
+        let at_start = AtomicU32::new(u32::MAX);
+        let mut operation = waits(pacer.run_cancellable(&token, |handed| {
+            at_start.store(handed.listeners() as u32, Ordering::Relaxed);
+            async move { handed.cancelled().await }
+        }));
+        let other = CancelToken::<()>::new();
+        let waits = waits(pacer.run_cancellable(&other, |_| async {}));
+        until("it starts", || {
+            assert!(operation.poll().is_none());
+            at_start.load(Ordering::Relaxed) != u32::MAX
+        });
+        assert_eq!(
+            at_start.load(Ordering::Relaxed),
+            0,
+            "the queue listens no more"
+        );
+        assert_eq!(token.listeners(), 1, "the operation does");
+        let (waiting, seen) = (pacer.stats().waiting, operation.bell.wakes());
+        token.cancel("stop");
+        assert_eq!(
+            pacer.stats().waiting,
+            waiting,
+            "cancelling has touched the queue"
+        );
+        operation.bell.wait_past(seen);
+        assert_eq!(operation.poll(), Some(Ok("stop")));
+        waits.finish().unwrap();
+        assert!(begun.elapsed() >= ms(59), "its start was given back");
+        assert_eq!(pacer.stats().started, 3);
     });
-    assert_eq!(
-        at_start.load(Ordering::Relaxed),
-        0,
-        "the queue listens no more"
-    );
-    assert_eq!(token.listeners(), 1, "the operation does");
-    let (waiting, seen) = (pacer.stats().waiting, operation.bell.wakes());
-    token.cancel("stop");
-    assert_eq!(
-        pacer.stats().waiting,
-        waiting,
-        "cancelling has touched the queue"
-    );
-    operation.bell.wait_past(seen);
-    assert_eq!(operation.poll(), Some(Ok("stop")));
-    waits.finish().unwrap();
-    assert!(begun.elapsed() >= ms(59), "its start was given back");
-    assert_eq!(pacer.stats().started, 3);
 }
 
 #[test]
 fn p28_a_panic_leaves_nothing_in_the_token() {
-    watch_panics();
-    let pacer = busy(20, 8);
-    let token = CancelToken::<()>::new();
-    let panics = |_| -> std::future::Ready<()> { panic!("{MEANT}under a token") };
-    let mut task = Task::waiting(pacer.run_cancellable(&token, panics));
-    let next = Task::waiting(pacer.run_cancellable(&token, |_| async {}));
-    task.bell.wait_past(0);
-    let panicked = Instant::now();
-    let poll = std::panic::AssertUnwindSafe(|| task.poll());
-    assert!(std::panic::catch_unwind(poll).is_err());
-    next.finish().unwrap();
-    assert!(panicked.elapsed() >= ms(20));
-    assert_eq!((token.listeners(), pacer.stats().waiting), (0, 0));
+    scene(|| {
+        watch_panics();
+        let pacer = busy(20, 8);
+        let token = CancelToken::<()>::new();
+        let panics = |_| -> std::future::Ready<()> { panic!("{MEANT}under a token") };
+        let mut task = Task::new(pacer.run_cancellable(&token, panics));
+        // It panics here if its time came before it was polled.
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.poll()));
+        calm(matches!(polled, Ok(None)));
+        let next = waits(pacer.run_cancellable(&token, |_| async {}));
+        task.bell.wait_past(0);
+        let panicked = Instant::now();
+        let poll = std::panic::AssertUnwindSafe(|| task.poll());
+        assert!(std::panic::catch_unwind(poll).is_err());
+        next.finish().unwrap();
+        assert!(panicked.elapsed() >= ms(20));
+        assert_eq!((token.listeners(), pacer.stats().waiting), (0, 0));
+    });
 }
 
 #[test]
@@ -287,23 +296,25 @@ fn a_blocked_thread_is_cancelled() {
 
 #[test]
 fn a_call_under_a_token_runs_like_any_other() {
-    let pacer = busy(20, 1);
-    let token = CancelToken::<()>::default();
-    let first = Task::waiting(pacer.run_cancellable(&token, |_| async { 7 }));
-    let full = CallError::QueueFull(QueueFull);
-    assert_eq!(
-        Task::new(pacer.run_cancellable(&token, |_| async {})).poll(),
-        Some(Err(full.clone()))
-    );
-    assert_eq!(pacer.blocking_start_cancellable(&token), Err(full.clone()));
-    assert_eq!(full.to_string(), "Shared limiter waiting queue is full");
-    assert_eq!(CallError::<()>::Cancelled(()).to_string(), "cancelled");
-    assert_eq!(token.listeners(), 1);
-    assert_eq!(first.finish(), Ok(7));
-    ends("a thread under a token", move || {
-        pacer.blocking_start_cancellable(&token)
-    })
-    .unwrap();
+    scene(|| {
+        let pacer = busy(20, 1);
+        let token = CancelToken::<()>::default();
+        let first = waits(pacer.run_cancellable(&token, |_| async { 7 }));
+        let full = CallError::QueueFull(QueueFull);
+        assert_eq!(
+            Task::new(pacer.run_cancellable(&token, |_| async {})).poll(),
+            Some(Err(full.clone()))
+        );
+        assert_eq!(pacer.blocking_start_cancellable(&token), Err(full.clone()));
+        assert_eq!(full.to_string(), "Shared limiter waiting queue is full");
+        assert_eq!(CallError::<()>::Cancelled(()).to_string(), "cancelled");
+        assert_eq!(token.listeners(), 1);
+        assert_eq!(first.finish(), Ok(7));
+        ends("a thread under a token", move || {
+            pacer.blocking_start_cancellable(&token)
+        })
+        .unwrap();
+    });
 }
 
 /// What ends every wait is reported as that, and the token is rid of it.
@@ -416,11 +427,12 @@ fn case_55(rounds: u32) {
     assert_eq!(stats.deferred, stats.completed + stats.cancelled);
     assert!(stats.cancelled >= u64::from(rounds));
     // Nobody is in the way of the next.
-    until("a start", || pacer.stats().next_start_in.is_zero());
-    pacer.try_start().unwrap();
-    let all: Vec<_> = (0..8).map(|_| Task::waiting(pacer.start())).collect();
-    assert_eq!(Task::new(pacer.start()).poll(), Some(Err(QueueFull.into())));
-    drop(all);
+    scene(|| {
+        until("a start", || pacer.try_start().is_ok());
+        let all: Vec<_> = (0..8).map(|_| waits(pacer.start())).collect();
+        assert_eq!(Task::new(pacer.start()).poll(), Some(Err(QueueFull.into())));
+        drop(all);
+    });
 }
 
 #[test]

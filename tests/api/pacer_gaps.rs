@@ -1,7 +1,7 @@
 //! What the Pacer once did wrong, found by proof-reading.
 
 use crate::pacer::ms;
-use crate::support::Task;
+use crate::support::{FOREVER, Task};
 use shmsched::{
     AcquireError, Location, Pacer, QueueFull, Segment, Settings, StartError, TryStartError,
 };
@@ -46,7 +46,7 @@ fn a_file_without_a_name_is_noticed_by_starts_at_hand() {
         let noticed = loop {
             match ask(&pacer) {
                 Some(error) => break error,
-                None if removed.elapsed() > ms(2_000) => panic!("not noticed"),
+                None if removed.elapsed() > FOREVER => panic!("not noticed"),
                 None => thread::sleep(ms(1)),
             }
         };
@@ -86,9 +86,11 @@ fn scribbled_places_heal() {
     // A look that just was is not repeated.
     let begun = Instant::now();
     loop {
-        match pacer.blocking_start_until(ms(5)) {
-            Err(StartError::Failed(AcquireError::TimedOut)) => break,
-            Err(StartError::QueueFull(_)) if begun.elapsed() < ms(1_500) => {}
+        match Task::new(pacer.start()).poll() {
+            None => break,
+            Some(Err(StartError::QueueFull(_))) if begun.elapsed() < FOREVER => {
+                thread::sleep(ms(5))
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -1,7 +1,8 @@
 //! The adaptors: bytes and items at the Limiter's pace. What was taken is exactly what was moved, whoever is slow, fails or
 //! leaves.
 
-use crate::limiter_support::{Rated, limiter as bucket};
+use crate::calm::{calm, scene, waits};
+use crate::limiter_support::{Rated, into_debt, limiter as bucket};
 use crate::streams_support::{
     Meter, Ragged, Stuck, Way, block_on, consumed, drain, drained, pattern,
 };
@@ -75,7 +76,7 @@ fn l2_the_balance_falls_by_what_was_moved() {
     assert_eq!(futures_executor::block_on_stream(paced).count(), 2);
     assert_eq!(consumed(&rated), 700_010);
     let stats = limiter.stats();
-    assert!((300_000..1_000_000).contains(&stats.tokens), "{stats:?}");
+    assert!(stats.tokens >= 299_990, "{stats:?}");
     assert_eq!(stats.total.deferred, 0);
 }
 
@@ -186,50 +187,56 @@ fn l6_the_chunk_can_be_set() {
 /// Two that always want more: the urgent one gets the larger share, the other one chunk a second at least.
 #[test]
 fn l3_the_urgent_stream_gets_the_larger_share() {
-    let rated = Rated::new(20_000);
-    let _drained = drained(&rated);
-    let end = Instant::now() + Duration::from_millis(2_600);
-    let move_on = |priority| {
-        let limiter = rated.member();
-        let mut paced = limiter.writer(Meter::default(), priority);
-        while Instant::now() < end {
-            paced.write_all(&[0; 1_000]).unwrap();
-        }
-        paced.get_ref().total()
-    };
-    let (high, low) = thread::scope(|scope| {
-        let high = scope.spawn(|| move_on(Priority::High));
-        let low = scope.spawn(|| move_on(Priority::Low));
-        (high.join().unwrap(), low.join().unwrap())
+    scene(|| {
+        let rated = Rated::new(20_000);
+        let _drained = drained(&rated);
+        let end = Instant::now() + Duration::from_millis(2_600);
+        let move_on = |priority| {
+            let limiter = rated.member();
+            let mut paced = limiter.writer(Meter::default(), priority);
+            while Instant::now() < end {
+                paced.write_all(&[0; 1_000]).unwrap();
+            }
+            paced.get_ref().total()
+        };
+        let (high, low) = thread::scope(|scope| {
+            let high = scope.spawn(|| move_on(Priority::High));
+            let low = scope.spawn(|| move_on(Priority::Low));
+            (high.join().unwrap(), low.join().unwrap())
+        });
+        assert!(low >= 1_000, "{low} of {high}");
+        println!("{high} to {low}");
+        calm(high > 3 * low);
+        calm((40_000..70_000).contains(&(high + low)));
     });
-    assert!(low >= 1_000, "{low} of {high}");
-    assert!(high > 3 * low, "{high} to {low}");
-    assert!((40_000..70_000).contains(&(high + low)), "{high} + {low}");
 }
 
 /// Two of the same priority in different members share the rate.
 #[test]
 fn case_49_two_share_a_rate() {
-    let rated = Rated::new(100_000);
-    let _drained = drained(&rated);
-    let end = Instant::now() + Duration::from_secs(2);
-    let both: Vec<usize> = thread::scope(|scope| {
-        let threads = [(); 2].map(|()| {
-            scope.spawn(|| {
-                let mut paced = rated.member().reader(Meter::default(), NORMAL);
-                let mut buffer = [0; 5_000];
-                let mut total = 0;
-                while Instant::now() < end {
-                    total += paced.read(&mut buffer).unwrap();
-                }
-                total
-            })
+    scene(|| {
+        let rated = Rated::new(100_000);
+        let _drained = drained(&rated);
+        let end = Instant::now() + Duration::from_secs(2);
+        let both: Vec<usize> = thread::scope(|scope| {
+            let threads = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    let mut paced = rated.member().reader(Meter::default(), NORMAL);
+                    let mut buffer = [0; 5_000];
+                    let mut total = 0;
+                    while Instant::now() < end {
+                        total += paced.read(&mut buffer).unwrap();
+                    }
+                    total
+                })
+            });
+            threads.map(|thread| thread.join().unwrap()).into()
         });
-        threads.map(|thread| thread.join().unwrap()).into()
+        let sum = both[0] + both[1];
+        println!("{both:?}");
+        calm((150_000..300_000).contains(&sum));
+        calm(both.iter().all(|bytes| bytes * 100 >= sum * 35));
     });
-    let sum = both[0] + both[1];
-    assert!((150_000..300_000).contains(&sum), "{both:?}");
-    assert!(both.iter().all(|bytes| bytes * 100 >= sum * 35), "{both:?}");
 }
 
 /// No weight, no tokens: a debt does not hold it up while nobody queues.
@@ -250,21 +257,23 @@ fn l4_what_has_no_weight_passes_in_debt() {
 /// Nor does it pass one of its priority that waits for tokens; at another priority it does.
 #[test]
 fn l5_what_has_no_weight_keeps_the_order() {
-    let limiter = bucket(10);
-    drain(&limiter);
-    let starved = Task::waiting(limiter.acquire(10, NORMAL));
-    let next = |priority| {
-        let mut paced = limiter.stream(stream::iter([7]), priority, |_| None);
-        async move { paced.next().await.unwrap() }
-    };
-    let mut behind = Task::waiting(next(NORMAL));
-    for priority in [Priority::Low, Priority::High] {
-        let mut other = Task::new(next(priority));
-        assert_eq!(other.poll().unwrap_or_else(|| other.finish()), Ok(7));
-    }
-    assert!(behind.poll().is_none());
-    drop(starved);
-    assert_eq!(behind.finish(), Ok(7));
+    scene(|| {
+        let limiter = bucket(10);
+        drain(&limiter);
+        let starved = waits(limiter.acquire(10, NORMAL));
+        let next = |priority| {
+            let mut paced = limiter.stream(stream::iter([7]), priority, |_| None);
+            async move { paced.next().await.unwrap() }
+        };
+        let mut behind = waits(next(NORMAL));
+        for priority in [Priority::Low, Priority::High] {
+            let mut other = Task::new(next(priority));
+            assert_eq!(other.poll().unwrap_or_else(|| other.finish()), Ok(7));
+        }
+        calm(behind.poll().is_none());
+        drop(starved);
+        assert_eq!(behind.finish(), Ok(7));
+    });
 }
 
 /// An adaptor that waits is dropped: nothing is pushed or paid, and who stands behind it gets on at once.
@@ -273,37 +282,39 @@ fn l7_x35_dropped_while_it_waits() {
     let rated = Rated::new(100);
     let meter = Meter::default();
     for round in 0..3 {
-        let limiter = drained(&rated);
-        let begun = Instant::now();
-        let before = consumed(&rated);
-        let moved = meter.total();
-        let source = &[0; 100][..];
-        let (mut reader, mut writer, mut items) = (
-            limiter.async_reader(source, NORMAL).chunk(100),
-            limiter.async_writer(meter.clone(), NORMAL).chunk(100),
-            limiter.stream(stream::iter([100]), NORMAL, |item| Some(*item)),
-        );
-        // It must wait for a second.
-        let dropped = match round {
-            0 => Task::waiting(async move {
-                let _ = reader.read(&mut [0; 100]).await;
-            }),
-            1 => Task::waiting(async move {
-                let _ = writer.write(&[0; 100]).await;
-            }),
-            _ => Task::waiting(async move {
-                let _ = items.next().await;
-            }),
-        };
-        let behind = Task::waiting(limiter.acquire(1, NORMAL));
-        assert_eq!(limiter.stats().pending, 2);
-        drop(dropped);
-        behind.finish().unwrap();
-        assert!(begun.elapsed() < Duration::from_millis(700));
-        assert_eq!(consumed(&rated) - before, 1);
-        assert_eq!(meter.total(), moved);
-        let stats = limiter.stats();
-        assert_eq!((stats.pending, stats.total.cancelled), (0, 1));
+        scene(|| {
+            let limiter = drained(&rated);
+            let begun = Instant::now();
+            let before = consumed(&rated);
+            let moved = meter.total();
+            let source = &[0; 100][..];
+            let (mut reader, mut writer, mut items) = (
+                limiter.async_reader(source, NORMAL).chunk(100),
+                limiter.async_writer(meter.clone(), NORMAL).chunk(100),
+                limiter.stream(stream::iter([100]), NORMAL, |item| Some(*item)),
+            );
+            // It must wait for a second.
+            let dropped = match round {
+                0 => waits(async move {
+                    let _ = reader.read(&mut [0; 100]).await;
+                }),
+                1 => waits(async move {
+                    let _ = writer.write(&[0; 100]).await;
+                }),
+                _ => waits(async move {
+                    let _ = items.next().await;
+                }),
+            };
+            let behind = waits(limiter.acquire(1, NORMAL));
+            assert_eq!(limiter.stats().pending, 2);
+            drop(dropped);
+            behind.finish().unwrap();
+            calm(begun.elapsed() < Duration::from_millis(700));
+            assert_eq!(consumed(&rated) - before, 1);
+            assert_eq!(meter.total(), moved);
+            let stats = limiter.stats();
+            assert_eq!((stats.pending, stats.total.cancelled), (0, 1));
+        });
     }
 }
 
@@ -347,25 +358,27 @@ fn l7_dropped_at_any_time() {
 #[test]
 fn l7_given_up_and_kept() {
     ends("the one behind", || {
-        let rated = Rated::new(1_000);
-        let limiter = drained(&rated);
-        let before = consumed(&rated);
-        let meter = Meter::default();
-        let mut kept = limiter.async_writer(meter.clone(), NORMAL).chunk(50);
-        drop(Task::waiting(kept.write_all(&[0; 50])));
-        assert_eq!(limiter.stats().pending, 1);
-        let begun = Instant::now();
-        limiter.blocking_acquire(1, NORMAL).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(2));
-        assert_eq!(meter.total(), 0);
-        // It goes on where it was; a shutdown would have left the queue.
-        block_on(kept.write_all(&[0; 70])).unwrap();
-        assert_eq!(meter.total(), 70);
-        assert_eq!(consumed(&rated) - before, 71);
-        drain(&limiter);
-        drop(Task::waiting(kept.write_all(&[0; 50])));
-        block_on(kept.shutdown()).unwrap();
-        assert_eq!(limiter.stats().pending, 0);
+        scene(|| {
+            let rated = Rated::new(1_000);
+            let limiter = drained(&rated);
+            let before = consumed(&rated);
+            let meter = Meter::default();
+            let mut kept = limiter.async_writer(meter.clone(), NORMAL).chunk(50);
+            drop(waits(kept.write_all(&[0; 50])));
+            assert_eq!(limiter.stats().pending, 1);
+            let begun = Instant::now();
+            limiter.blocking_acquire(1, NORMAL).unwrap();
+            calm(begun.elapsed() < Duration::from_secs(2));
+            assert_eq!(meter.total(), 0);
+            // It goes on where it was; a shutdown would have left the queue.
+            block_on(kept.write_all(&[0; 70])).unwrap();
+            assert_eq!(meter.total(), 70);
+            assert_eq!(consumed(&rated) - before, 71);
+            drain(&limiter);
+            drop(waits(kept.write_all(&[0; 50])));
+            block_on(kept.shutdown()).unwrap();
+            assert_eq!(limiter.stats().pending, 0);
+        })
     });
 }
 
@@ -373,7 +386,8 @@ fn l7_given_up_and_kept() {
 #[test]
 fn l8_back_pressure_reaches_the_source() {
     let limiter = bucket(100);
-    drain(&limiter);
+    // No time that passes here brings a token.
+    into_debt(&limiter, 10_000);
     let (source, target) = (Meter::default(), Meter::default());
     let mut writer = limiter.async_writer(target.clone(), NORMAL);
     let mut reader = limiter.async_reader(source.clone(), NORMAL).chunk(90);
@@ -565,18 +579,20 @@ fn l10_streams_of_a_child() {
         assert_eq!(consumed(&rated) - before, 60_000);
     }
     // Dropped while it stands in the line above.
-    drain(&upper);
-    let child = upper.child(40_000).unwrap();
-    let paced = child.stream(stream::iter([40_000]), NORMAL, |item| Some(*item));
-    let mut paced = Box::pin(paced);
-    let waits = Task::waiting(async move { paced.next().await });
-    let behind = Task::waiting(upper.acquire(400, NORMAL));
-    let begun = Instant::now();
-    drop(waits);
-    behind.finish().unwrap();
-    assert!(begun.elapsed() < Duration::from_millis(700));
-    until("nobody waits", || upper.stats().pending == 0);
-    assert!(child.stats().tokens == 40_000);
+    scene(|| {
+        drain(&upper);
+        let child = upper.child(40_000).unwrap();
+        let paced = child.stream(stream::iter([40_000]), NORMAL, |item| Some(*item));
+        let mut paced = Box::pin(paced);
+        let dropped = waits(async move { paced.next().await });
+        let behind = waits(upper.acquire(400, NORMAL));
+        let begun = Instant::now();
+        drop(dropped);
+        behind.finish().unwrap();
+        calm(begun.elapsed() < Duration::from_millis(700));
+        until("nobody waits", || upper.stats().pending == 0);
+        assert!(child.stats().tokens == 40_000);
+    });
     assert!(consumed(&rated) > before);
 }
 
@@ -588,7 +604,7 @@ fn items_of_any_weight() {
     let mut paced = limiter.stream(items, NORMAL, |item| Some(*item));
     block_on(async {
         assert_eq!(paced.next().await, Some(Ok(2_500)));
-        assert!(limiter.stats().tokens < -1_000);
+        assert!(limiter.stats().tokens < 0);
         assert_eq!(limiter.stats().forced, 1);
         limiter.refund(2_500);
         assert_eq!(paced.next().await, Some(Ok(1)));
@@ -606,7 +622,9 @@ fn items_of_any_weight() {
 #[test]
 fn a_retired_segment_fails_the_streams() {
     let rated = Rated::new(100);
-    let limiter = drained(&rated);
+    let limiter = rated.member();
+    // Nobody is served before the guard would.
+    into_debt(&limiter, 100_000);
     let before = consumed(&rated);
     let bytes = pattern(80);
     let meter = Meter::default();

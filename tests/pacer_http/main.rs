@@ -22,6 +22,8 @@ use support::{Args, Child, Scene, figure, now, say};
 const LIMIT: Duration = Duration::from_millis(100);
 /// What we keep, longer by the jitter of what lies between.
 const INTERVAL: Duration = Duration::from_millis(150);
+/// More than a start is late on a machine that is only busy.
+const LATE: Duration = Duration::from_millis(50);
 const PROCESSES: u32 = 5;
 const CALLS: u32 = 12;
 
@@ -107,6 +109,8 @@ fn judge(arrivals: &Arrivals) -> StatusCode {
 
 /// What came of the calls.
 struct Calls {
+    /// Before the first began.
+    told: Instant,
     answers: Vec<u16>,
     /// When they began, in their processes.
     starts: Vec<u64>,
@@ -127,6 +131,7 @@ fn call(paced: bool) -> Calls {
     clients
         .iter_mut()
         .for_each(|client| drop(client.expect("ready")));
+    let told = Instant::now();
     clients.iter_mut().for_each(|client| client.tell("go"));
     let (mut answers, mut starts) = (Vec::new(), Vec::new());
     for client in &mut clients {
@@ -140,6 +145,7 @@ fn call(paced: bool) -> Calls {
     starts.sort_unstable();
     let arrivals = arrivals.lock().unwrap().clone();
     Calls {
+        told,
         answers,
         starts,
         arrivals,
@@ -153,8 +159,9 @@ fn the_service_is_strict() {
     assert!(refused > answers.len() / 2, "{answers:?}");
 }
 
-/// How the calls start is ours, and holds on any machine; how they arrive is that of the machine too, so if it is too busy
-/// for 50 ms of jitter they may try again.
+/// No more calls than the interval allows, on any machine. When each is seen to start and to arrive is up to the machine
+/// too: one that stands still before it notes its time is seen too late, and the next too soon after it. So they may try
+/// again.
 #[test]
 fn sixty_calls_of_five_processes_are_all_answered() {
     for tries_left in (0..3).rev() {
@@ -176,9 +183,14 @@ fn sixty_calls_of_five_processes_are_all_answered() {
             .iter()
             .filter(|gap| **gap + Duration::from_micros(200) < INTERVAL)
             .count();
-        assert!(short <= 1, "{gaps:?}");
-        let (first, last) = (calls.arrivals[0], *calls.arrivals.last().unwrap());
-        let whole = last - first;
+        let whole = *calls.arrivals.last().unwrap() - calls.told;
+        // Who stands still at its turn holds the others up until it is passed over: that does not happen often.
+        let held = gaps.iter().map(|gap| gap.saturating_sub(INTERVAL));
+        let held: Vec<_> = held.filter(|late| *late > LATE).collect();
+        let stood: Duration = match held.len() {
+            0..=3 => held.iter().sum(),
+            _ => Duration::ZERO,
+        };
         let arrivals = calls.arrivals.windows(2).map(|two| two[1] - two[0]);
         let (least, ideal) = (arrivals.min().unwrap(), INTERVAL * sleeps);
         let slept = yardstick.join().unwrap();
@@ -188,16 +200,17 @@ fn sixty_calls_of_five_processes_are_all_answered() {
             .filter(|status| **status != 200)
             .count();
         figure!(
-            "{whole:?} for {ideal:?}, {slept:?} of sleeping; arrivals {least:?} apart at least, {refused} refused"
+            "{whole:?} for {ideal:?}, {stood:?} of standing still, {slept:?} of sleeping; {short} starts too close; arrivals {least:?} apart at least, {refused} refused"
         );
-        // An arrival is a little after its start.
-        assert!(whole + LIMIT >= ideal, "{whole:?}");
-        if refused == 0 && whole <= ideal.max(slept).mul_f64(1.03) {
+        // From before the first start until after the last.
+        assert!(whole >= ideal, "{whole:?}");
+        let in_time = whole <= ideal.max(slept).mul_f64(1.03) + stood;
+        if short <= 1 && refused == 0 && in_time {
             return;
         }
         assert!(
             tries_left > 0,
-            "{refused} of 60 were refused, and it took {whole:?}"
+            "{refused} of 60 were refused, and it took {whole:?}: {gaps:?}"
         );
     }
 }

@@ -101,38 +101,51 @@ fn collect(
     ))
 }
 
-#[track_caller]
-fn apart(mut starts: Vec<u64>, interval: u64) {
+/// Whether they were seen so far apart. A moment is noted after its start: one that is late shortens the next gap, which is
+/// forgiven once.
+fn apart(mut starts: Vec<u64>, interval: u64) -> bool {
     starts.sort_unstable();
     let gaps: Vec<u64> = starts.windows(2).map(|two| two[1] - two[0]).collect();
     let short = gaps.iter().filter(|gap| **gap + MS / 5 < interval).count();
-    assert!(short <= 1, "{gaps:?}");
+    if short > 1 {
+        println!("not {interval} ns apart: {gaps:?}");
+    }
+    short <= 1
+}
+
+/// Tries again what is only seen if nobody stands still for longer than an interval.
+#[track_caller]
+fn undisturbed(attempt: impl Fn() -> bool) {
+    assert!((0..4).any(|_| attempt()), "it was always disturbed");
 }
 
 #[test]
 fn p40_p41_p43_p44_the_example() {
-    let pacer = Pacer::local(Duration::from_millis(100), 8).unwrap();
-    let service = Service::failing(&[("a", 2), ("C", 1)]);
-    // Longer than the interval: calls overlap.
-    let takes = Duration::from_millis(250);
-    let jobs: [&[_]; 2] = [&["a", "b", "c"], &["A", "B", "C"]];
-    let both = collect(&pacer, &CancelToken::new(), &service, jobs, takes);
-    let done = |jobs: &[&str]| {
-        jobs.iter()
-            .map(|job| format!("{job} done"))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(both, Ok((done(jobs[0]), done(jobs[1]))));
-    let seen = service.seen.into_inner().unwrap();
-    assert_eq!(
-        (seen.attempts["a"], seen.attempts["b"], seen.attempts["C"]),
-        (3, 1, 2)
-    );
-    assert_eq!(seen.starts.len(), 9);
-    apart(seen.starts, 100 * MS);
-    assert_eq!(seen.most, [2, 2], "in flight at once");
-    let stats = pacer.stats();
-    assert_eq!((stats.rejected, stats.waiting), (0, 0));
+    undisturbed(|| {
+        let pacer = Pacer::local(Duration::from_millis(100), 8).unwrap();
+        let service = Service::failing(&[("a", 2), ("C", 1)]);
+        // Longer than the interval: calls overlap.
+        let takes = Duration::from_millis(250);
+        let jobs: [&[_]; 2] = [&["a", "b", "c"], &["A", "B", "C"]];
+        let both = collect(&pacer, &CancelToken::new(), &service, jobs, takes);
+        let done = |jobs: &[&str]| {
+            jobs.iter()
+                .map(|job| format!("{job} done"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(both, Ok((done(jobs[0]), done(jobs[1]))));
+        let seen = service.seen.into_inner().unwrap();
+        assert_eq!(
+            (seen.attempts["a"], seen.attempts["b"], seen.attempts["C"]),
+            (3, 1, 2)
+        );
+        assert_eq!(seen.starts.len(), 9);
+        let stats = pacer.stats();
+        assert_eq!((stats.rejected, stats.waiting), (0, 0));
+        assert!(seen.most.iter().all(|most| *most <= 2), "{:?}", seen.most);
+        // In flight at once.
+        apart(seen.starts, 100 * MS) && seen.most == [2, 2]
+    });
 }
 
 #[test]
@@ -217,22 +230,24 @@ fn both(args: &Args) {
 
 #[test]
 fn p41_p45_three_processes_share_it() {
-    let scene = Scene::new();
-    let settings = Settings::new()
-        .interval(Duration::from_millis(100))
-        .max_waiting(24);
-    let location: Location = scene.segment_of("P", &settings);
-    let path = location.path().to_string_lossy().into_owned();
-    let mut children: Vec<_> = (0..3).map(|_| Child::start("both", &[&path])).collect();
-    children
-        .iter_mut()
-        .for_each(|child| drop(child.expect("ready")));
-    children.iter_mut().for_each(|child| child.tell("go"));
-    let mut starts = Vec::new();
-    for child in &mut children {
-        for _ in 0..5 {
-            starts.push(child.expect("at").parse().unwrap());
+    undisturbed(|| {
+        let scene = Scene::new();
+        let settings = Settings::new()
+            .interval(Duration::from_millis(100))
+            .max_waiting(24);
+        let location: Location = scene.segment_of("P", &settings);
+        let path = location.path().to_string_lossy().into_owned();
+        let mut children: Vec<_> = (0..3).map(|_| Child::start("both", &[&path])).collect();
+        children
+            .iter_mut()
+            .for_each(|child| drop(child.expect("ready")));
+        children.iter_mut().for_each(|child| child.tell("go"));
+        let mut starts = Vec::new();
+        for child in &mut children {
+            for _ in 0..5 {
+                starts.push(child.expect("at").parse().unwrap());
+            }
         }
-    }
-    apart(starts, 100 * MS);
+        apart(starts, 100 * MS)
+    });
 }
