@@ -232,9 +232,26 @@ mod tests {
         }
     }
 
-    /// In one test, as a signal is for all threads of a process.
+    /// In a process of its own: a signal is for all threads of a process, and would end the waits of other tests.
     #[test]
     fn ways_to_wait() {
+        const ALONE: &str = "SHMSCHED_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            return ways_to_wait_alone();
+        }
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["commands::run::queue::tests::ways_to_wait", "--exact"])
+            .env(ALONE, "")
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && printed.contains("1 passed"),
+            "{output:?}"
+        );
+    }
+
+    fn ways_to_wait_alone() {
         let directory = tempfile::tempdir().unwrap();
         let location = Location::File(directory.path().join("S"));
         let segment =
