@@ -428,9 +428,15 @@ fn e18_a_thousand_abandoned_instances() {
         (0..1_000).for_each(|_| abandon());
         // Each left would be a thousand. The C library keeps stacks of 40 MB, which are 320 lines, if threads end so late that
         // there were as many at once; and two lines for each of 16 heaps.
-        until("nothing is left", || {
-            threads() == before.0 && count("fd") < before.1 + 5 && maps() < before.2 + 500
-        });
+        let end = Instant::now() + FOREVER;
+        loop {
+            let now = (threads(), count("fd"), maps());
+            if now.0 == before.0 && now.1 < before.1 + 5 && now.2 < before.2 + 500 {
+                break;
+            }
+            assert!(Instant::now() < end, "{before:?} became {now:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
         assert_eq!(running(&holder), 1);
     });
 }
