@@ -83,8 +83,27 @@ fn number(word: &str) -> f64 {
         .unwrap_or_else(|_| panic!("{word:?} is no number"))
 }
 
+/// What an example measures, a pause of the machine may spoil: three tries at most, of which one must be as it should be.
+/// What goes wrong else fails at once.
+#[track_caller]
+fn measured(mut example: impl FnMut() -> (bool, String)) {
+    let mut said = Vec::new();
+    for _ in 0..3 {
+        let (fits, text) = example();
+        if fits {
+            return;
+        }
+        said.push(text);
+    }
+    panic!("not once of three times:\n{}", said.join("\n"));
+}
+
 #[test]
 fn file_server() {
+    measured(file_server_once);
+}
+
+fn file_server_once() -> (bool, String) {
     let scene = Scene::new();
     let said = run(&scene, "file_server", &[]);
     leaves_nothing(&scene);
@@ -96,24 +115,29 @@ fn file_server() {
     let answered = number(line(&said, "2 servers")[8]);
     assert_eq!(requests("high") + requests("low"), answered);
     // Six times as many clients that can wait stand in line; on a machine at rest it is 2 ms to 80.
-    assert!(median("high") < median("low") / 2.0, "{said}");
+    (median("high") < median("low") / 2.0, said)
 }
 
 #[test]
 fn uploads() {
+    measured(uploads_once);
+}
+
+fn uploads_once() -> (bool, String) {
     let scene = Scene::new();
     let said = run(&scene, "uploads", &[]);
     leaves_nothing(&scene);
     let rate = number(line(&said, "3 uploads")[3]);
     let [mb, seconds] = [1, 4].map(|at| number(line(&said, "together")[at]));
     assert_eq!(mb, 9.0);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 5, "{said}");
     // Its watch and the bucket were not started in the same instant.
-    assert!(mb <= rate * seconds * 1.05, "{said}");
+    let paced = mb <= rate * seconds * 1.05;
     // The one in a hurry did not share. It had a third to send.
     let high = number(line(&said, "high")[4]);
-    assert!(high < seconds * 0.7, "{said}");
-    let lines: Vec<&str> = said.lines().collect();
-    assert!(lines[1].starts_with("high") && lines.len() == 5, "{said}");
+    let first = high < seconds * 0.7 && lines[1].starts_with("high");
+    (paced && first, said)
 }
 
 #[test]
@@ -127,9 +151,9 @@ fn shared_retries() {
         .map(|line| number(line.split_whitespace().next().unwrap()))
         .collect();
     assert!(starts.len() > 8, "{said}");
-    // 100 ms apart; but a busy machine may print the first one late.
-    let whole = starts[starts.len() - 1] - starts[0];
-    assert!(whole >= 90.0 * (starts.len() - 1) as f64, "{said}");
+    // 100 ms apart, and the first after the beginning. When it was is not said: a busy machine may print it late.
+    let last = starts[starts.len() - 1];
+    assert!(last >= 100.0 * (starts.len() - 1) as f64, "{said}");
     assert!(
         said.contains("Ok(([1, 4, 9, 16], [25, 36, 49, 64]))"),
         "{said}"
@@ -138,6 +162,10 @@ fn shared_retries() {
 
 #[test]
 fn backoff() {
+    measured(backoff_once);
+}
+
+fn backoff_once() -> (bool, String) {
     let said = run(&Scene::new(), "backoff", &[]);
     let rows: Vec<Vec<&str>> = said
         .lines()
@@ -149,15 +177,14 @@ fn backoff() {
         .iter()
         .position(|row| row[7] == "yes")
         .expect("it sheds");
-    assert!((5..10).contains(&first), "after 7 s or so:\n{said}");
     assert!(rows[..first].iter().all(|row| row[3] == "0"), "{said}");
-    // What is not of low priority is a fourth.
-    assert!(
-        rows[first + 1..10].iter().all(|row| number(row[3]) >= 50.0),
-        "{said}"
-    );
     let last = rows.last().unwrap();
     assert_eq!((last[4], last[7]), ("0", "-"), "{said}");
+    // After 7 s or so; and what is not of low priority is a fourth.
+    let in_time = (5..10).contains(&first);
+    let sheds = |row: &Vec<&str>| number(row[3]) >= 50.0;
+    let fits = in_time && rows[first + 1..10].iter().all(sheds);
+    (fits, said)
 }
 
 #[test]
@@ -183,6 +210,10 @@ mod tower_service {
 
     #[test]
     fn alone() {
+        measured(alone_once);
+    }
+
+    fn alone_once() -> (bool, String) {
         let said = run(&Scene::new(), "tower_service", &[]);
         assert!(said.contains("at most 2 at work"), "{said}");
         let row = |priority| {
@@ -192,8 +223,8 @@ mod tower_service {
         let (high, low) = (row("high"), row("low"));
         assert_eq!((high.0 + high.1, low.0 + low.1), (15.0, 45.0), "{said}");
         // 20 at once and 20 in the second for which they wait.
-        assert!(high.0 + low.0 <= 42.0, "{said}");
-        assert!(high.0 / 15.0 > low.0 / 45.0, "{said}");
+        let paced = high.0 + low.0 <= 42.0;
+        (paced && high.0 / 15.0 > low.0 / 45.0, said)
     }
 
     struct Server(Child, String);

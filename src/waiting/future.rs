@@ -322,7 +322,13 @@ mod tests {
         until("the helper sleeps for it", sleeps);
         drop(held);
         until("it is woken", || wakes.count() == 1);
-        assert!(before.as_mut().poll(&mut context).is_ready());
+        // Polled late, it may have been passed over, and has its turn a moment later.
+        until("it has it", || {
+            before.as_mut().poll(&mut context).is_ready()
+        });
+        // Of what is to come.
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
 
         // The slot that it took is what the next waits for.
         let mut taking = Taking::new(One(attachment.clone(), wish), None);
@@ -346,7 +352,7 @@ mod tests {
         let waker = Waker::from(wakes.clone());
         let looked = taking.look(attachment, &waiter, &waker, true);
         assert_eq!(looked.break_value(), Some(Ok(())));
-        assert_eq!(wakes.count(), 1, "only the one before");
+        assert_eq!(wakes.count(), 0);
         assert_eq!(attachment.queue.lock().spared, waiter.post.bit());
         attachment.ring_helper();
         thread::sleep(Duration::from_millis(20));
@@ -363,10 +369,13 @@ mod tests {
             attachment.queue.lock().covered.0 & waiter.post.bit() == 0
         });
         attachment.have_tended(&waiter, Later::FIRST);
-        until("it is woken", || wakes.count() == 2);
+        until("it is woken", || wakes.count() > 0);
         let waker = Waker::from(wakes.clone());
-        let polled = Pin::new(&mut taking).poll(&mut Context::from_waker(&waker));
-        assert_eq!(polled, Poll::Ready(Ok(())));
+        until("it has it", || {
+            let polled = Pin::new(&mut taking).poll(&mut Context::from_waker(&waker));
+            assert!(!matches!(polled, Poll::Ready(Err(_))));
+            polled.is_ready()
+        });
         attachment.give(1);
     }
 
@@ -380,8 +389,8 @@ mod tests {
         scheduler.attachment().give(1);
         assert_eq!(waiter.awake.peek(), 1);
         drop(taking);
-        until("the next is woken", || wakes.count() == 2);
-        assert!(next.as_mut().poll(&mut context).is_ready());
+        until("the next is woken", || wakes.count() > 0);
+        until("it has it", || next.as_mut().poll(&mut context).is_ready());
     }
 
     #[test]

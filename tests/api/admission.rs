@@ -1,10 +1,14 @@
 //! Group C: who gets in at once, who queues, in which order.
 
-use crate::support::{FOREVER, MEANT, NORMAL, Shared, Task, local, panics_of, until, watch_panics};
+use crate::limiter_support::undisturbed;
+use crate::support::{
+    FOREVER, MEANT, NORMAL, Shared, Task, local, none_was_passed_over, panics_of, until,
+    watch_panics,
+};
 use shmsched::{Concurrency, Priority, TryAcquireError};
 use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -199,21 +203,29 @@ fn c9_fifo_within_a_priority() {
 
 #[test]
 fn c9_fifo_of_tasks() {
-    let scheduler = local(1);
-    let mut held = Some(scheduler.try_acquire(NORMAL).unwrap());
-    let mut queue: Vec<_> = (0..300)
-        .map(|_| Task::waiting(scheduler.acquire(NORMAL)))
-        .collect();
-    for at in 0..queue.len() {
-        drop(held.take());
-        // Polling the others does not let them pass; the last first, as it is the least due.
-        let from = queue.len().min(at + 4);
-        for other in queue[at + 1..from].iter_mut().rev() {
-            assert!(other.poll().is_none(), "passed {at}");
+    undisturbed(|| {
+        let scheduler = local(1);
+        let mut held = Some(scheduler.try_acquire(NORMAL).unwrap());
+        let mut queue: Vec<_> = (0..300)
+            .map(|_| Task::waiting(scheduler.acquire(NORMAL)))
+            .collect();
+        for at in 0..queue.len() {
+            let freed = Instant::now();
+            drop(held.take());
+            // Polling the others does not let them pass; the last first, as it is the least due.
+            let from = queue.len().min(at + 4);
+            let mut others = queue[at + 1..from].iter_mut().rev();
+            let passed = others.any(|other| other.poll().is_some());
+            queue[at].bell.wait_past(0);
+            let polled = queue[at].poll();
+            if !none_was_passed_over(freed) {
+                return false;
+            }
+            assert!(!passed, "passed {at}");
+            held = Some(polled.expect("its turn").unwrap());
         }
-        queue[at].bell.wait_past(0);
-        held = Some(queue[at].poll().expect("its turn").unwrap());
-    }
+        true
+    });
 }
 
 #[test]
@@ -240,32 +252,46 @@ fn c9_fifo_of_threads() {
 /// has set its mark; then nobody as urgent or less comes in before it.
 #[test]
 fn c10_r13_a_newcomer_may_overtake_until_the_mark() {
-    let shared = Shared::new(1);
-    let (waits, comes) = (shared.member(), shared.member());
-    // A winner of the lottery would bar everybody.
-    comes.fix_draw(Some(0));
-    let held = comes.try_acquire(NORMAL).unwrap();
-    let mut waiting = Task::waiting(waits.acquire(NORMAL));
-    let patience = Instant::now() + Duration::from_millis(2);
-    drop(held);
-    waiting.bell.wait_past(0);
-    // Called, but it has not come yet.
-    let newcomer = comes.try_acquire(Priority::Low).unwrap();
-    while Instant::now() < patience {
-        thread::yield_now();
-    }
-    assert!(waiting.poll().is_none());
-    drop(newcomer);
-    for priority in [Priority::Lowest, Priority::Low, NORMAL] {
-        let barred = comes.try_acquire(priority).unwrap_err();
-        assert_eq!(barred, TryAcquireError::NoPermits, "{priority}");
-    }
-    drop(comes.try_acquire(Priority::High).unwrap());
-    let begun = Instant::now();
-    assert!(waiting.finish().is_ok());
-    assert!(begun.elapsed() < Duration::from_secs(1));
-    // The mark is gone with it.
-    assert!(comes.try_acquire(Priority::Lowest).is_ok());
+    undisturbed(|| {
+        let shared = Shared::new(1);
+        let (waits, comes) = (shared.member(), shared.member());
+        // A winner of the lottery would bar everybody.
+        comes.fix_draw(Some(0));
+        let held = comes.try_acquire(NORMAL).unwrap();
+        let mut waiting = Task::waiting(waits.acquire(NORMAL));
+        let patience = Instant::now() + Duration::from_millis(2);
+        let freed = Instant::now();
+        drop(held);
+        waiting.bell.wait_past(0);
+        // Called, but it has not come yet.
+        let newcomer = comes.try_acquire(Priority::Low);
+        while Instant::now() < patience {
+            thread::yield_now();
+        }
+        let early = waiting.poll();
+        if !none_was_passed_over(freed) {
+            return false;
+        }
+        assert!(early.is_none());
+        let freed = Instant::now();
+        drop(newcomer.unwrap());
+        let barred = [Priority::Lowest, Priority::Low, NORMAL]
+            .map(|priority| (priority, comes.try_acquire(priority).map(drop)));
+        let urgent = comes.try_acquire(Priority::High).map(drop);
+        if !none_was_passed_over(freed) {
+            return false;
+        }
+        for (priority, barred) in barred {
+            assert_eq!(barred, Err(TryAcquireError::NoPermits), "{priority}");
+        }
+        assert_eq!(urgent, Ok(()));
+        let begun = Instant::now();
+        assert!(waiting.finish().is_ok());
+        assert!(begun.elapsed() < FOREVER / 5);
+        // The mark is gone with it.
+        assert!(comes.try_acquire(Priority::Lowest).is_ok());
+        true
+    });
 }
 
 /// Who needs two slots is not kept out by those who need one and leave one free in turn.
@@ -446,14 +472,18 @@ fn c18_more_important_work_first() {
 #[test]
 fn c19_d8_workers_share_a_pool() {
     let shared = Shared::new(4);
-    let end = Instant::now() + Duration::from_millis(1_500);
+    // Of the same time for all: who begins late would be served less.
+    let (together, end) = (Barrier::new(12), OnceLock::new());
     let served: Vec<(u64, Duration)> = thread::scope(|scope| {
         let threads: Vec<_> = (0..12)
             .map(|n| {
                 let member = shared.member();
                 let priority = [Priority::High, NORMAL, Priority::Lowest][n % 3];
+                let (together, end) = (&together, &end);
                 scope.spawn(move || {
                     let (mut served, mut waited) = (0, Duration::ZERO);
+                    together.wait();
+                    let end = *end.get_or_init(|| Instant::now() + Duration::from_millis(1_500));
                     while Instant::now() < end {
                         let begun = Instant::now();
                         let permit = member.blocking_acquire(priority).unwrap();
@@ -517,58 +547,70 @@ fn x40_the_order_is_global() {
         (NORMAL, NORMAL, false),
         (Priority::High, NORMAL, true),
     ] {
-        let held = a.try_acquire(NORMAL).unwrap();
-        let theirs = Task::waiting(b.acquire(other));
-        let ran = Arc::new(AtomicU32::new(0));
-        let (counted, releases) = (ran.clone(), a.clone());
-        let callback = move |()| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            releases.release().unwrap();
-        };
-        assert!(!a.acquire_with(callback, own, ()));
-        drop(held);
-        let permit = theirs.finish().unwrap();
-        assert_eq!(
-            ran.load(Ordering::SeqCst) == 1,
-            own_first,
-            "{own} and {other}"
-        );
-        drop(permit);
-        until("both were served", || ran.load(Ordering::SeqCst) == 1);
-        until("all is free", || a.available_permits() == 1);
+        undisturbed(|| {
+            let held = a.try_acquire(NORMAL).unwrap();
+            let theirs = Task::waiting(b.acquire(other));
+            let ran = Arc::new(AtomicU32::new(0));
+            let (counted, releases) = (ran.clone(), a.clone());
+            let callback = move |()| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                releases.release().unwrap();
+            };
+            assert!(!a.acquire_with(callback, own, ()));
+            let freed = Instant::now();
+            drop(held);
+            let permit = theirs.finish().unwrap();
+            let ran_first = ran.load(Ordering::SeqCst) == 1;
+            let judged = none_was_passed_over(freed);
+            assert!(
+                ran_first == own_first || !judged,
+                "{own} and {other}: {ran_first}"
+            );
+            drop(permit);
+            until("both were served", || ran.load(Ordering::SeqCst) == 1);
+            until("all is free", || a.available_permits() == 1);
+            judged
+        });
     }
 }
 
 /// Within a priority members that queue many take turns with the others.
 #[test]
 fn order_members_take_turns() {
-    let shared = Shared::new(1);
-    let (floods, modest, holds) = (shared.member(), shared.member(), shared.member());
-    let mut held = Some(holds.try_acquire(NORMAL).unwrap());
-    let mut flood: Vec<_> = (0..50)
-        .map(|_| Task::waiting(floods.acquire(NORMAL)))
-        .collect();
-    let mut few: Vec<_> = (0..2)
-        .map(|_| Task::waiting(modest.acquire(NORMAL)))
-        .collect();
-    let mut order = String::new();
-    while order.len() < 6 {
-        drop(held.take());
-        let before = order.len();
-        until("somebody is served", || {
-            for (name, tasks) in [('f', &mut flood), ('m', &mut few)] {
-                let called = tasks.iter_mut().position(|task| task.bell.wakes() > 0);
-                let Some(at) = called.filter(|_| held.is_none()) else {
-                    continue;
-                };
-                if let Some(permit) = tasks[at].poll() {
-                    held = Some(permit.unwrap());
-                    order.push(name);
-                    drop(tasks.remove(at));
+    undisturbed(|| {
+        let shared = Shared::new(1);
+        let (floods, modest, holds) = (shared.member(), shared.member(), shared.member());
+        let mut held = Some(holds.try_acquire(NORMAL).unwrap());
+        let mut flood: Vec<_> = (0..50)
+            .map(|_| Task::waiting(floods.acquire(NORMAL)))
+            .collect();
+        let mut few: Vec<_> = (0..2)
+            .map(|_| Task::waiting(modest.acquire(NORMAL)))
+            .collect();
+        let mut order = String::new();
+        while order.len() < 6 {
+            let freed = Instant::now();
+            drop(held.take());
+            let before = order.len();
+            until("somebody is served", || {
+                for (name, tasks) in [('f', &mut flood), ('m', &mut few)] {
+                    let called = tasks.iter_mut().position(|task| task.bell.wakes() > 0);
+                    let Some(at) = called.filter(|_| held.is_none()) else {
+                        continue;
+                    };
+                    if let Some(permit) = tasks[at].poll() {
+                        held = Some(permit.unwrap());
+                        order.push(name);
+                        drop(tasks.remove(at));
+                    }
                 }
+                order.len() > before
+            });
+            if !none_was_passed_over(freed) {
+                return false;
             }
-            order.len() > before
-        });
-    }
-    assert_eq!(order, "fmfmff");
+        }
+        assert_eq!(order, "fmfmff");
+        true
+    });
 }

@@ -69,7 +69,7 @@ fn a_deadline_ends_a_wait_in_time() {
     assert_eq!(failed, AcquireError::TimedOut);
     let took = begun.elapsed();
     assert!(
-        took >= 2 * wait && took < Duration::from_secs(2),
+        took >= 2 * wait && took < Duration::from_secs(5),
         "{took:?}"
     );
     assert_eq!(scheduler.stats().total.cancelled, 2);

@@ -142,7 +142,8 @@ fn e8_dispose_ends_waits() {
         let ended: Result<(), AcquireError> = ends("a disposed wait", || thread.join().unwrap());
         ended.unwrap_err()
     }));
-    assert!(begun.elapsed() < Duration::from_secs(2));
+    // Those behind the first two would look by themselves after 3.5 s.
+    assert!(begun.elapsed() < Duration::from_secs(3));
     for failure in failures {
         assert_eq!(failure, AcquireError::Disposed);
         assert_eq!(failure.to_string(), "Scheduler is disposed");
@@ -215,7 +216,7 @@ fn e10_e11_after_dispose_everything_is_refused() {
         assert_eq!(run.unwrap_err(), AcquireError::Disposed);
         let blocked = scheduler.blocking_acquire(NORMAL).unwrap_err();
         assert_eq!(blocked, AcquireError::Disposed);
-        assert!(begun.elapsed() < Duration::from_secs(1));
+        assert!(begun.elapsed() < Duration::from_secs(5));
         assert!(scheduler.is_closed());
         assert_eq!(scheduler.stats().running, 0);
     }
@@ -387,7 +388,7 @@ fn e16_an_orderly_exit_gives_slots_back() {
     let permit = loop {
         match survivor.try_acquire_many(3, NORMAL) {
             Ok(permit) => break permit,
-            Err(_) => assert!(ended.elapsed() < Duration::from_secs(2)),
+            Err(_) => assert!(ended.elapsed() < Duration::from_secs(5)),
         }
     };
     assert_eq!(running(&survivor), 3);
@@ -425,10 +426,17 @@ fn e18_a_thousand_abandoned_instances() {
         };
         let before = (threads(), count("fd"), maps());
         (0..1_000).for_each(|_| abandon());
-        // Each left would be a thousand; the C library keeps some stacks.
-        until("nothing is left", || {
-            threads() == before.0 && count("fd") < before.1 + 5 && maps() < before.2 + 200
-        });
+        // Each left would be a thousand. The C library keeps stacks of 40 MB, which are 320 lines, if threads end so late that
+        // there were as many at once; and two lines for each of 16 heaps.
+        let end = Instant::now() + FOREVER;
+        loop {
+            let now = (threads(), count("fd"), maps());
+            if now.0 == before.0 && now.1 < before.1 + 5 && now.2 < before.2 + 500 {
+                break;
+            }
+            assert!(Instant::now() < end, "{before:?} became {now:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
         assert_eq!(running(&holder), 1);
     });
 }

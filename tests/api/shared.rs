@@ -1,5 +1,6 @@
 //! Group F: one budget, several members. Each `member` is an attachment of its own, as another process's would be.
 
+use crate::limiter_support::undisturbed;
 use crate::support::{FOREVER, NORMAL, Shared, Task, alone, child, ends, local, told, until};
 use rustix::time::{ClockId, clock_gettime};
 use shmsched::{Concurrency, Location, Priority, Segment, TryAcquireError};
@@ -20,8 +21,18 @@ fn f1_f4_f5_f6_r4_r12_members_share_a_limit_exactly() {
             let member = shared.member();
             let (running, highest) = (&running, &highest);
             scope.spawn(move || {
+                // The first eight stay in until all of them are.
+                let stays = |k| k == 0 && n < 8;
                 for k in 0..400 {
                     let permit = match n % 3 {
+                        0 if stays(k) => {
+                            let mut taken = None;
+                            until("there is a slot", || {
+                                taken = member.try_acquire_owned(NORMAL).ok();
+                                taken.is_some()
+                            });
+                            taken
+                        }
                         0 => member.try_acquire_owned(NORMAL).ok(),
                         1 => member.blocking_acquire_owned(Priority::ALL[k % 7]).ok(),
                         _ => futures_executor::block_on(member.acquire_owned(NORMAL)).ok(),
@@ -30,6 +41,9 @@ fn f1_f4_f5_f6_r4_r12_members_share_a_limit_exactly() {
                         let now = running.fetch_add(1, Ordering::SeqCst) + 1;
                         highest.fetch_max(now, Ordering::SeqCst);
                         assert!(member.stats().shared.unwrap().running <= 8);
+                        if stays(k) {
+                            until("all are in", || highest.load(Ordering::SeqCst) >= 8);
+                        }
                         if k % 16 == 0 {
                             thread::sleep(Duration::from_micros(200));
                         }
@@ -40,13 +54,23 @@ fn f1_f4_f5_f6_r4_r12_members_share_a_limit_exactly() {
             });
         }
     });
-    let highest = highest.load(Ordering::SeqCst);
-    assert!((6..=8).contains(&highest), "{highest} of 8 at once");
+    assert_eq!(highest.load(Ordering::SeqCst), 8);
     assert_eq!(shared.member().stats().shared.unwrap().running, 0);
 }
 
 #[test]
 fn f2_who_waits_sleeps() {
+    // A machine that is held up while it looks may put that down to it.
+    undisturbed(|| {
+        let (waited, used) = a_wait();
+        println!("{used:?} of CPU in {waited:?}");
+        assert!(waited >= Duration::from_millis(400));
+        used < Duration::from_millis(60)
+    });
+}
+
+/// How long somebody waited, and what that took of the processor.
+fn a_wait() -> (Duration, Duration) {
     let shared = Shared::new(1);
     let (a, b) = (shared.member(), shared.member());
     let held = a.try_acquire(NORMAL).unwrap();
@@ -62,17 +86,18 @@ fn f2_who_waits_sleeps() {
     until("it waits", || a.stats().shared.unwrap().waiters == 1);
     thread::sleep(Duration::from_millis(400));
     drop(held);
-    let (waited, used) = ends("the waiter", || waits.join().unwrap());
-    assert!(waited >= Duration::from_millis(400));
-    assert!(
-        used < Duration::from_millis(60),
-        "{used:?} of CPU in {waited:?}"
-    );
+    ends("the waiter", || waits.join().unwrap())
 }
 
 /// A strict hand-off between two members, both ways. A lost wake-up would last until the watch of 100 ms.
 #[test]
 fn f3_x39_a_release_wakes_the_other_member() {
+    // The last one has nobody to wake; a busy machine may delay a few.
+    undisturbed(|| late_hand_offs() <= 10);
+}
+
+/// How many of 6,000 were late, or enough of them.
+fn late_hand_offs() -> u32 {
     const ROUNDS: u32 = 3_000;
     let shared = Shared::new(1);
     let late = AtomicU32::new(0);
@@ -83,6 +108,9 @@ fn f3_x39_a_release_wakes_the_other_member() {
             let (late, turn) = (&late, &turn);
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
+                    if late.load(Ordering::SeqCst) > 10 {
+                        break;
+                    }
                     let permit = member.blocking_acquire(NORMAL).unwrap();
                     turn.store(side, Ordering::SeqCst);
                     // Hold it until the other one waits.
@@ -106,14 +134,18 @@ fn f3_x39_a_release_wakes_the_other_member() {
             });
         }
     });
-    // The last one has nobody to wake; a busy machine may delay a few.
-    let late = late.load(Ordering::SeqCst);
-    assert!(late <= 10, "{late} of {} late", 2 * ROUNDS);
+    println!("{late:?} of {} late", 2 * ROUNDS);
+    late.into_inner()
 }
 
 /// The same with tasks, that the helper thread wakes.
 #[test]
 fn f3_a_release_wakes_the_other_members_task() {
+    undisturbed(|| late_wakes_of_tasks() <= 5);
+}
+
+/// How many of a thousand were late, or enough of them.
+fn late_wakes_of_tasks() -> u32 {
     let shared = Shared::new(1);
     let members = [shared.member(), shared.member()];
     let mut held = Some(members[0].try_acquire(NORMAL).unwrap());
@@ -124,8 +156,12 @@ fn f3_a_release_wakes_the_other_members_task() {
         drop(held.take());
         held = Some(waiting.finish().unwrap());
         late += u32::from(freed.elapsed() > Duration::from_millis(80));
+        if late > 5 {
+            break;
+        }
     }
-    assert!(late <= 5, "{late} late");
+    println!("{late} late");
+    late
 }
 
 /// Who is woken but held back by its own target passes the turn on.
@@ -349,7 +385,7 @@ fn f3_detaching_wakes() {
     let freed = Instant::now();
     drop(a);
     assert!(waiting.finish().is_ok());
-    assert!(freed.elapsed() < FOREVER / 10);
+    assert!(freed.elapsed() < FOREVER / 3);
 }
 
 /// Raising the limit wakes as many as fit, of all members.

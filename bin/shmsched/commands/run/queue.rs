@@ -158,14 +158,15 @@ mod tests {
     use shmsched::{Location, Settings};
     use std::cell::Cell;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    /// Refuses so often, then opens; in turn, a while after somebody came.
+    /// Refuses so often, then opens; in turn, a while after somebody came, or was told so often what he waits for.
     struct Sluggish {
         refuses: u32,
         opens_after: Duration,
+        after_words: u32,
         tries: Cell<u32>,
-        told: Cell<u32>,
+        told: Arc<AtomicU32>,
     }
 
     impl Sluggish {
@@ -173,9 +174,14 @@ mod tests {
             Sluggish {
                 refuses,
                 opens_after,
+                after_words: 0,
                 tries: Cell::new(0),
-                told: Cell::new(0),
+                told: Arc::default(),
             }
+        }
+
+        fn words(&self) -> u32 {
+            self.told.load(Ordering::SeqCst)
         }
     }
 
@@ -202,7 +208,13 @@ mod tests {
                 if std::mem::replace(&mut begun, true) {
                     let (open, waker, after) =
                         (Arc::clone(&open), context.waker().clone(), self.opens_after);
+                    let (told, words) = (Arc::clone(&self.told), self.after_words);
                     std::thread::spawn(move || {
+                        // Ten seconds, if it is not told.
+                        let told = || told.load(Ordering::SeqCst) >= words;
+                        (0..1_000)
+                            .take_while(|_| !told())
+                            .for_each(|_| std::thread::sleep(Duration::from_millis(10)));
                         std::thread::sleep(after);
                         open.store(true, Ordering::SeqCst);
                         waker.wake();
@@ -215,14 +227,31 @@ mod tests {
         }
 
         fn news(&self, _: &Sight) -> Option<String> {
-            self.told.set(self.told.get() + 1);
+            self.told.fetch_add(1, Ordering::SeqCst);
             None
         }
     }
 
-    /// In one test, as a signal is for all threads of a process.
+    /// In a process of its own: a signal is for all threads of a process, and would end the waits of other tests.
     #[test]
     fn ways_to_wait() {
+        const ALONE: &str = "SHMSCHED_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            return ways_to_wait_alone();
+        }
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["commands::run::queue::tests::ways_to_wait", "--exact"])
+            .env(ALONE, "")
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && printed.contains("1 passed"),
+            "{output:?}"
+        );
+    }
+
+    fn ways_to_wait_alone() {
         let directory = tempfile::tempdir().unwrap();
         let location = Location::File(directory.path().join("S"));
         let segment =
@@ -246,9 +275,11 @@ mod tests {
         }
         // A second of silence, one word, and silence again.
         for (options, words) in [("-v", 1), ("", u32::from(io::stderr().is_terminal()))] {
-            let door = Sluggish::new(0, Duration::from_millis(1_200));
+            let silence = if words == 0 { 1_200 } else { 200 };
+            let mut door = Sluggish::new(0, Duration::from_millis(silence));
+            door.after_words = words;
             assert_eq!(pass(options, &door), Ok(1));
-            assert_eq!(door.told.get(), words, "{options:?}");
+            assert_eq!(door.words(), words, "{options:?}");
         }
         // A signal ends the wait, and who waits does not come in.
         let thread = std::thread::spawn(|| {
