@@ -55,10 +55,7 @@ impl<A: Ask> Taking<A> {
         if self.ask.take_now()? {
             return Poll::Ready(Ok(()));
         }
-        if self
-            .deadline
-            .is_some_and(|deadline| deadline <= clock::now())
-        {
+        if self.is_over() {
             // Not on the account of a dead one, nor of a stopped one whose turn it is.
             return Poll::Ready(match self.ask.take_at_last()? {
                 true => Ok(()),
@@ -88,38 +85,43 @@ impl<A: Ask> Taking<A> {
         }
         let fresh = std::mem::take(&mut self.fresh);
         let (mut lingers, mut until) = (fresh, None);
-        let later = loop {
+        loop {
+            let over = self.is_over();
             let heard = attachment.member().bell.get();
             let later = match self.look(&attachment, waiter, waker, lingers) {
                 ControlFlow::Continue(later) => later,
                 ControlFlow::Break(result) => return self.done(result),
             };
-            if waiter.awake.peek() == 0 {
-                break later;
+            if waiter.awake.peek() != 0 {
+                let until = *until.get_or_insert_with(|| clock::now() + AWAKE_NS);
+                if attachment.linger(heard, until) {
+                    lingers = clock::now() < until;
+                    continue;
+                }
             }
-            let until = *until.get_or_insert_with(|| clock::now() + AWAKE_NS);
-            if !attachment.linger(heard, until) {
-                break later;
+            if fresh {
+                self.asleep = clock::now();
             }
-            lingers = clock::now() < until;
-        };
-        if fresh {
-            self.asleep = clock::now();
+            // The helper keeps this task's watch and deadline. One that was called in vain, and found slots lent, promised
+            // to look when their time is up, of which the helper knows nothing.
+            let promised = waiter.post.gate == Gate::Scheduler && later.due != NEVER;
+            if fresh || promised {
+                attachment.have_tended(waiter, later);
+            }
+            // Refused is only who has looked after its deadline.
+            if over && attachment.cancel(waiter) {
+                return self.done(Err(AcquireError::TimedOut));
+            }
+            if over || !self.is_over() {
+                return Poll::Pending;
+            }
+            lingers = false;
         }
-        // The helper keeps this task's watch and deadline. One that was called in vain, and found slots lent, promised to
-        // look when their time is up, of which the helper knows nothing.
-        let promised = waiter.post.gate == Gate::Scheduler && later.due != NEVER;
-        if fresh || promised {
-            attachment.have_tended(waiter, later);
-        }
-        if self
-            .deadline
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline
             .is_some_and(|deadline| deadline <= clock::now())
-            && attachment.cancel(waiter)
-        {
-            return self.done(Err(AcquireError::TimedOut));
-        }
-        Poll::Pending
     }
 
     /// One look of a task's poll at its own wait: how it ended, or how it stands. The first in line that may linger is awake

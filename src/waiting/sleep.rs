@@ -138,6 +138,7 @@ impl Attachment {
         let mut asleep = 0;
         let mut patience = Patience::default();
         loop {
+            let over = deadline.is_some_and(|deadline| deadline <= clock::now());
             let heard = self.member().bell.get();
             let mut queue = self.queue.lock();
             match waiter.fate() {
@@ -176,16 +177,17 @@ impl Attachment {
                 }
             }
             drop(queue);
-            let now = clock::now();
-            if deadline.is_some_and(|deadline| deadline <= now) {
+            // Refused is only who has looked after its deadline.
+            if over {
                 if self.cancel(waiter) {
                     return Err(AcquireError::TimedOut);
                 }
                 continue;
             }
+            let now = clock::now();
             let Some(later) = stand else {
                 let left = deadline.map_or(Duration::from_secs(3600), |deadline| {
-                    Duration::from_nanos(deadline - now)
+                    Duration::from_nanos(deadline.saturating_sub(now))
                 });
                 thread::park_timeout(left);
                 continue;
