@@ -170,7 +170,7 @@ fn e9_dispose_lets_go_of_every_wait() {
         until("it waits", || waiters() == 1 && threads() > before);
         a.dispose();
         until("it has left the line", || waiters() == 0);
-        until("no thread is left", || threads() == before);
+        until("no thread is left", || threads() <= before);
         assert_eq!(waiting.finish().unwrap_err(), AcquireError::Disposed);
     });
 }
@@ -195,7 +195,7 @@ fn e9_dispose_ends_idle_threads() {
             .collect();
         until("they have threads", || threads() >= before + members.len());
         members.iter().for_each(shmsched::Scheduler::dispose);
-        until("no thread is left", || threads() == before);
+        until("no thread is left", || threads() <= before);
     });
 }
 
@@ -431,7 +431,7 @@ fn e18_a_thousand_abandoned_instances() {
         let end = Instant::now() + FOREVER;
         loop {
             let now = (threads(), count("fd"), maps());
-            if now.0 == before.0 && now.1 < before.1 + 5 && now.2 < before.2 + 500 {
+            if now.0 <= before.0 && now.1 < before.1 + 5 && now.2 < before.2 + 500 {
                 break;
             }
             assert!(Instant::now() < end, "{before:?} became {now:?}");

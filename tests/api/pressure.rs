@@ -151,7 +151,7 @@ fn n5_it_acts_only_in_update() {
         thread::sleep(ms(50));
         assert_eq!(controller, then);
         assert_eq!(clocked.some(), clocked_then.some());
-        assert_eq!(threads(), before);
+        assert!(threads() <= before);
     });
 }
 
