@@ -133,8 +133,8 @@ async fn demo() -> Result<(), Box<dyn Error>> {
     start.wait().await;
     // A second's worth is there after a pause. Without it, what is to be seen is the rate.
     let limiter = segment.limiter()?;
-    limiter.acquire(RATE, Priority::Highest).await?;
     let begun = Instant::now();
+    limiter.acquire(RATE, Priority::Highest).await?;
     start.wait().await;
 
     println!("3 uploads share {:.1} MB/s", f64::from(RATE) / 1e6);

@@ -651,9 +651,15 @@ fn case_02_a_spare_left_while_another_joins_the_line() {
     let other = Segment::open(&location).unwrap().scheduler().unwrap();
     let mut chance = Chance::new();
     let (round, served) = (AtomicU64::new(0), AtomicU64::new(0));
+    // Awake, so that both go on in the same moment; but where they have one processor it is the other's.
     let meet = |word: &AtomicU64, number| {
+        let mut looks = 0;
         while word.load(Ordering::SeqCst) < number {
-            std::hint::spin_loop();
+            looks += 1;
+            match looks < 10_000 {
+                true => std::hint::spin_loop(),
+                false => thread::yield_now(),
+            }
         }
     };
     const ROUNDS: u64 = 4_000;
