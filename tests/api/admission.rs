@@ -1,6 +1,6 @@
 //! Group C: who gets in at once, who queues, in which order.
 
-use crate::limiter_support::undisturbed;
+use crate::calm::undisturbed;
 use crate::support::{
     FOREVER, MEANT, NORMAL, Shared, Task, local, none_was_passed_over, panics_of, until,
     watch_panics,

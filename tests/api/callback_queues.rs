@@ -1,7 +1,7 @@
 //! Callbacks that wait alone, pass the slot on among themselves, and whoever comes amid them.
 
 use crate::callbacks::Fate;
-use crate::limiter_support::undisturbed;
+use crate::calm::undisturbed;
 use crate::support::{FOREVER, NORMAL, Shared, Witness, ends, local, none_was_passed_over, until};
 use shmsched::trace::{Trace, Writer};
 use shmsched::{NothingHeld, Priority};

@@ -1,6 +1,6 @@
 //! `acquire_with`: when a callback runs, on which thread, in which order, and what becomes of its panics.
 
-use crate::limiter_support::undisturbed;
+use crate::calm::undisturbed;
 use crate::support::{
     FOREVER, MEANT, NORMAL, Shared, Task, Witness, ends, local, none_was_passed_over, panics_of,
     until, watch_panics,

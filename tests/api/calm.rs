@@ -42,11 +42,26 @@ pub fn calm(holds: bool) {
         return;
     }
     match BEGUN.get() {
-        // Without a word from the panic hook.
-        Some(begun) if begun.elapsed() >= QUICK => panic::resume_unwind(Box::new(Disturbed)),
+        Some(begun) if begun.elapsed() >= QUICK => spoilt(),
         Some(_) => panic!("nothing can have disturbed it so soon"),
         None => panic!("it does not hold"),
     }
+}
+
+/// Ends a scene that cannot be judged, to be played again.
+fn spoilt() -> ! {
+    // Without a word from the panic hook.
+    panic::resume_unwind(Box::new(Disturbed))
+}
+
+/// Plays a scene until it says that it could be judged. It may not have been though nobody stood still for long.
+#[track_caller]
+pub fn undisturbed(mut scene_is_judged: impl FnMut() -> bool) {
+    scene(|| {
+        if !scene_is_judged() {
+            spoilt();
+        }
+    });
 }
 
 /// Polled once and found pending, unless what it waits for came meanwhile.

@@ -1,6 +1,6 @@
 //! Futures, polled by hand: cancelled at any instant, woken by whatever waker was last, on any executor.
 
-use crate::limiter_support::undisturbed;
+use crate::calm::undisturbed;
 use crate::support::{
     Bell, FOREVER, NORMAL, Shared, Task, ends, local, none_was_passed_over, until,
 };

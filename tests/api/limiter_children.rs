@@ -1,9 +1,8 @@
 //! Group K: a Limiter on top of another.
 
-use crate::calm::{calm, scene, waits};
+use crate::calm::{calm, scene, undisturbed, waits};
 use crate::limiter_support::{
     Log, MOST, Rated, Reading, conserved, drain_to, earned, into_debt, limiter, one_by_one, read,
-    undisturbed,
 };
 use crate::support::{NORMAL, Task, ends, until};
 use rustix::time::{ClockId, clock_gettime};

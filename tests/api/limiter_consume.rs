@@ -1,9 +1,8 @@
 //! Group I: who gets tokens at once, who waits, in which order, and what goes into debt.
 
-use crate::calm::{calm, scene, waits};
+use crate::calm::{calm, scene, undisturbed, waits};
 use crate::limiter_support::{
     Log, MOST, Rated, conserved, drain_to, earned, into_debt, limiter, one_by_one, open, read,
-    undisturbed,
 };
 use crate::support::{
     Dice, FOREVER, MEANT, NORMAL, Task, child, ends, panics_of, told, until, watch_panics,

@@ -1,7 +1,7 @@
 //! What the Limiter once did wrong, found by proof-reading.
 
-use crate::calm::{calm, scene, waits};
-use crate::limiter_support::{Log, Rated, drain_to, limiter, undisturbed};
+use crate::calm::{calm, scene, undisturbed, waits};
+use crate::limiter_support::{Log, Rated, drain_to, limiter};
 use crate::support::{FOREVER, MEANT, NORMAL, Task, panics_of, until, watch_panics};
 use shmsched::{
     AcquireError, Changes, Limiter, Location, OwnedPermit, Pacer, Priority, Scheduler, Segment,

@@ -1,8 +1,8 @@
 //! Group J: one bucket, several members and several processes.
 
-use crate::calm::{calm, scene};
+use crate::calm::{calm, scene, undisturbed};
 use crate::limiter_support::{
-    Log, Rated, conserved, drain_to, earned, into_debt, one_by_one, open, read, undisturbed,
+    Log, Rated, conserved, drain_to, earned, into_debt, one_by_one, open, read,
 };
 use crate::support::{NORMAL, Task, child, told, until};
 use shmsched::{LimiterQueueStats, LimiterStats, Priority, QueueStats};

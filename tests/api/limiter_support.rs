@@ -1,6 +1,6 @@
 //! What the tests of the Limiter share: segments with a rate, balances that time goes on filling, who ran when.
 
-use crate::calm::{calm, scene};
+use crate::calm::calm;
 use crate::support::{FOREVER, NORMAL};
 use shmsched::{
     AcquireError, Limiter, LimiterInfo, LimiterStats, Location, Observer, Priority, Segment,
@@ -208,12 +208,6 @@ pub fn one_by_one<T: Send + 'static>(limiter: &Limiter, log: &Log<T>, count: usi
         log.next().0
     };
     (0..count).map(|_| fill()).collect()
-}
-
-/// Tries what a busy machine may disturb, until it was not: `true`.
-#[track_caller]
-pub fn undisturbed(mut attempt: impl FnMut() -> bool) {
-    scene(|| calm(attempt()));
 }
 
 /// The identities of the counters that hold at any time, per priority and in total.

@@ -1,7 +1,7 @@
 //! A callback's own release, which is handed on once the callback has returned: who may not have to wait for that, and what
 //! comes in between.
 
-use crate::limiter_support::undisturbed;
+use crate::calm::undisturbed;
 use crate::support::{FOREVER, NORMAL, Shared, Task, Witness, local, none_was_passed_over, until};
 use shmsched::{Changes, NothingHeld, Priority, Scheduler};
 use std::panic::resume_unwind;

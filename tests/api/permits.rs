@@ -1,6 +1,6 @@
 //! Permits: the grid of names and what can be done with what one holds.
 
-use crate::limiter_support::undisturbed;
+use crate::calm::undisturbed;
 use crate::support::{
     FOREVER, MERGING, NORMAL, Shared, Task, local, panics_of, until, watch_panics,
 };

@@ -1,6 +1,6 @@
 //! Group F: one budget, several members. Each `member` is an attachment of its own, as another process's would be.
 
-use crate::limiter_support::undisturbed;
+use crate::calm::undisturbed;
 use crate::support::{FOREVER, NORMAL, Shared, Task, alone, child, ends, local, told, until};
 use rustix::time::{ClockId, clock_gettime};
 use shmsched::{Concurrency, Location, Priority, Segment, TryAcquireError};
