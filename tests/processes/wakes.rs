@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::puppet::Puppet;
-use crate::support::{Args, Child, LONG, Scene, Words, figure, median, now, quiet, say, until};
+use crate::support::{
+    Args, Child, LONG, Scene, Words, figure, less, median, now, one_of, quiet, say, until,
+};
 use shmsched::{AcquireError, Priority, Segment};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -313,22 +315,28 @@ fn stampede(waiters: usize) {
     let attached = begun.elapsed();
     crowd.iter_mut().for_each(|child| child.tell("wait w 3 1"));
     until(LONG, "all in line", || words.waiters() as usize == waiters);
-    std::thread::sleep(Duration::from_millis(300));
     let usage = |crowd: &[Child]| crowd.iter().map(|child| child.usage()).collect::<Vec<_>>();
-    let time = Duration::from_secs(3);
-    let before = usage(&crowd);
-    let slept = Instant::now();
-    std::thread::sleep(time);
-    let after = usage(&crowd);
-    let slept = slept.elapsed();
-    let mut spent = Duration::ZERO;
-    let mut wakeups = Vec::new();
-    for (before, after) in before.iter().zip(&after) {
-        spent += after.0 - before.0;
-        wakeups.push(after.1 - before.1);
-    }
-    wakeups.sort_unstable();
-    let share = spent.as_secs_f64() / slept.as_secs_f64();
+    // Some may still be on their way to sleep.
+    one_of(3, || {
+        let before = usage(&crowd);
+        let slept = Instant::now();
+        std::thread::sleep(Duration::from_secs(3));
+        let after = usage(&crowd);
+        let slept = slept.elapsed();
+        let both = before.iter().zip(&after);
+        let spent: Duration = both.clone().map(|(before, after)| after.0 - before.0).sum();
+        let mut wakeups: Vec<u64> = both.map(|(before, after)| after.1 - before.1).collect();
+        wakeups.sort_unstable();
+        let share = spent.as_secs_f64() / slept.as_secs_f64();
+        figure!(
+            "idle {:.2} % of a core, most wake-ups {:?}",
+            share * 100.0,
+            &wakeups[waiters - 3..]
+        );
+        less("share of a core", share, 0.03)?;
+        // Two watch, every 100 ms; of the others each looks up every four seconds or so.
+        less("wake-ups", wakeups[waiters - 3], 6)
+    });
     let rings = words.rings();
     let drain = Instant::now();
     holder.drop("one");
@@ -345,14 +353,9 @@ fn stampede(waiters: usize) {
     let per_release = (words.rings() - rings) as f64 / waiters as f64;
     let spent: Duration = crowd.iter().map(|child| child.usage().0).sum();
     figure!(
-        "{waiters} attached in {attached:?}, idle {:.2} % of a core, most wake-ups {:?}, drained in {drain:?}, \
-         {per_release:.2} wakes per release, {spent:?} processor time in all",
-        share * 100.0,
-        &wakeups[waiters - 3..]
+        "{waiters} attached in {attached:?}, drained in {drain:?}, {per_release:.2} wakes per release, \
+         {spent:?} processor time in all"
     );
-    // Two watch, every 100 ms; of the others each looks up every four seconds or so.
-    assert!(wakeups[waiters - 3] <= 5, "{wakeups:?}");
-    assert!(share < 0.03, "{share}");
     // Two, and one more where a second became the first before it has said that it watches: it is rung again.
     assert!(per_release <= 3.5, "{per_release}");
     drop(crowd);
