@@ -64,6 +64,17 @@ pub fn undisturbed(mut scene_is_judged: impl FnMut() -> bool) {
     });
 }
 
+/// What holds for so long since a moment that was before it began, whoever stands still.
+#[track_caller]
+pub fn holds_for(since: Instant, time: Duration, holds: bool) {
+    let passed = since.elapsed();
+    assert!(
+        holds || passed >= time,
+        "it did not hold for {time:?}, but {passed:?} at most"
+    );
+    calm(holds);
+}
+
 /// Polled once and found pending, unless what it waits for came meanwhile.
 #[track_caller]
 pub fn waits<'a, T>(future: impl Future<Output = T> + Send + 'a) -> Task<'a, T> {

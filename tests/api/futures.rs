@@ -89,12 +89,17 @@ fn dropped_while_queued() {
     }
 }
 
-/// Called for its turn, but dropped instead of polled: the turn goes on at once, not at the next watch.
+/// Called for its turn, but dropped instead of polled: the turn goes on at once, not when the next looks up by himself.
 #[test]
 fn dropped_when_it_was_called() {
-    // By the next watch, every one of a kind would be late; a busy machine delays some.
-    let mut late = [0, 0];
-    for round in 0..20 {
+    // A busy machine delays some of them.
+    undisturbed(|| late_when_dropped() <= 20);
+}
+
+/// How many of 100 are as late as if they had looked up by themselves, 7 ms after they came; or enough of them.
+fn late_when_dropped() -> u32 {
+    let mut late = 0;
+    for round in 0..100 {
         let shared = Shared::new(1);
         let (a, b) = (shared.member(), shared.member());
         let held = a.try_acquire(NORMAL).unwrap();
@@ -106,14 +111,15 @@ fn dropped_when_it_was_called() {
         let begun = Instant::now();
         drop(called);
         drop(next.finish().unwrap());
-        late[round % 2] += u32::from(begun.elapsed() > Duration::from_millis(50));
+        late += u32::from(begun.elapsed() > Duration::from_millis(4));
         until("all is free", || a.stats().shared.unwrap().running == 0);
         drop(b.try_acquire(Priority::Lowest).unwrap());
+        if late > 20 {
+            break;
+        }
     }
-    assert!(
-        late.iter().all(|late| *late <= 5),
-        "{late:?} of 10 each late"
-    );
+    println!("{late} late");
+    late
 }
 
 /// Called and never polled, never dropped: after the grace its process's next goes first, then it is served too.

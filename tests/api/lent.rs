@@ -79,7 +79,7 @@ impl Wakes {
     }
 }
 
-/// The middle one. By a watch each would take 100 ms; on a busy machine some take as long.
+/// All but one in five. By a watch each would take 100 ms; on a busy machine some take as long.
 fn are_soon(mut times: Vec<Duration>) {
     times.sort_unstable();
     println!(
@@ -87,7 +87,8 @@ fn are_soon(mut times: Vec<Duration>) {
         times.len(),
         times.first()..=times.last()
     );
-    assert!(times[times.len() / 2] < SOON, "{times:?}");
+    assert!(!times.is_empty(), "none judged");
+    assert!(times[(times.len() - 1) * 4 / 5] < SOON, "{times:?}");
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {

@@ -4,7 +4,7 @@ use crate::calm::{calm, scene};
 use crate::limiter_support::{
     Log, MOST, Rated, check, conserved, drain_to, earned, into_debt, limiter, open, read,
 };
-use crate::support::{Dice, NORMAL, Task, alone, child, told, until};
+use crate::support::{Dice, FOREVER, NORMAL, Task, alone, child, told, until};
 use shmsched::{
     AcquireError, Changes, CreateError, Deadline, Limiter, Location, Priority, QueueFull,
     Scheduler, Segment, SetError, Settings, StartError,
@@ -203,7 +203,8 @@ fn case_12_spinning_consumers_get_the_rate() {
             let end = Instant::now() + time;
             let mut taken = 0;
             // Something, at least, by who stands still for all the time.
-            while Instant::now() < end || taken == 0 {
+            let longest = end + FOREVER;
+            while Instant::now() < end || taken == 0 && Instant::now() < longest {
                 taken += i64::from(own.try_consume(1).is_ok());
                 // Not all of it, or a child would hardly begin.
                 taken += 37 * i64::from(own.try_consume(37).is_ok());

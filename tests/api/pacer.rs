@@ -1,10 +1,10 @@
 //! The Pacer, by the ids of group P. What must not happen too early is asserted tightly, what must happen in the end loosely.
 
-use crate::calm::{calm, scene, waits};
+use crate::calm::{calm, holds_for, scene, waits};
 use crate::support::{FOREVER, MEANT, Task, alone, ends, panics_of, until, watch_panics};
 use shmsched::{
-    AcquireError, CreateError, InvalidSettings, Location, Pacer, PacerStats, QueueFull, Segment,
-    Settings, StartError, TryStartError,
+    AcquireError, Changes, CreateError, InvalidSettings, Location, Pacer, PacerStats, QueueFull,
+    Segment, Settings, StartError, TryStartError,
 };
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -23,6 +23,9 @@ pub fn pacer(interval_ms: u64, max_waiting: u32) -> Pacer {
     Pacer::local(ms(interval_ms), max_waiting).unwrap()
 }
 
+/// For so long a turn is kept: 250 ms, by a clock that goes in steps of 10 ms.
+const GRACE: Duration = ms(200);
+
 /// One that has just started something, so that everybody has to wait.
 pub fn busy(interval_ms: u64, max_waiting: u32) -> Pacer {
     let pacer = pacer(interval_ms, max_waiting);
@@ -31,11 +34,15 @@ pub fn busy(interval_ms: u64, max_waiting: u32) -> Pacer {
 }
 
 /// Stamps lie an interval apart. Each was taken a moment after its start, so one that was delayed shortens the next gap:
-/// that is forgiven once, and in part. By who stood still in that moment it says nothing: the scene is played again.
+/// that is forgiven once, and in part. By who stood still in that moment it says nothing: the scene is played again. What
+/// nobody can shorten who stands still is the whole, from before the first start of the Pacer until after the last.
 #[track_caller]
-pub fn assert_apart(stamps: &[Instant], interval: Duration) {
+pub fn assert_apart(pacer: &Pacer, begun: Instant, stamps: &[Instant], interval: Duration) {
     let mut stamps = stamps.to_vec();
     stamps.sort_unstable();
+    let whole = *stamps.last().unwrap() - begun;
+    let least = interval * (pacer.stats().started as u32 - 1);
+    assert!(whole + ms(1) >= least, "{whole:?}, not {least:?}");
     let gaps: Vec<_> = stamps.windows(2).map(|two| two[1] - two[0]).collect();
     let short = |by: Duration| gaps.iter().filter(|gap| **gap + by < interval).count();
     let apart = short(Duration::from_micros(200)) <= 1 && short(interval / 3) == 0;
@@ -49,6 +56,7 @@ pub fn assert_apart(stamps: &[Instant], interval: Duration) {
 #[test]
 fn p1_p8_two_executions_share_the_interval() {
     scene(|| {
+        let begun = Instant::now();
         let pacer = pacer(15, 8);
         let stamps = Mutex::new(Vec::new());
         thread::scope(|scope| {
@@ -63,7 +71,7 @@ fn p1_p8_two_executions_share_the_interval() {
         });
         let stamps = stamps.into_inner().unwrap();
         assert_eq!(stamps.len(), 12);
-        assert_apart(&stamps, ms(15));
+        assert_apart(&pacer, begun, &stamps, ms(15));
     });
 }
 
@@ -192,7 +200,8 @@ fn p9_no_credit_for_idle_time() {
             pacer.blocking_start().unwrap();
             stamps.push(Instant::now());
         }
-        assert_apart(&stamps, ms(15));
+        // The one before the pause was an interval before the first of these, at least.
+        assert_apart(&pacer, begun - ms(15), &stamps, ms(15));
         assert!(stamps[2] - begun >= ms(29), "{:?}", stamps[2] - begun);
     });
 }
@@ -201,6 +210,7 @@ fn p9_no_credit_for_idle_time() {
 #[test]
 fn p10_p12_p36_a_late_start_moves_the_next() {
     scene(|| {
+        let begun = Instant::now();
         let pacer = busy(40, 8);
         let mut late = waits(pacer.start());
         let mut next = waits(pacer.start());
@@ -210,18 +220,22 @@ fn p10_p12_p36_a_late_start_moves_the_next() {
         thread::sleep(ms(120));
         // A newcomer does not overtake it.
         let newcomer = waits(pacer.start());
-        calm(pacer.try_start() == Err(TryStartError::NotYet));
-        calm(next.poll().is_none());
+        holds_for(
+            begun,
+            GRACE,
+            pacer.try_start() == Err(TryStartError::NotYet),
+        );
+        holds_for(begun, GRACE, next.poll().is_none());
         let resumed = Instant::now();
         late.poll().expect("it is its turn").unwrap();
         let mut stamps = vec![resumed];
         // No burst.
-        calm(next.poll().is_none());
+        holds_for(resumed, ms(40), next.poll().is_none());
         for task in [next, last, newcomer] {
             task.finish().unwrap();
             stamps.push(Instant::now());
         }
-        assert_apart(&stamps, ms(40));
+        assert_apart(&pacer, begun, &stamps, ms(40));
     });
 }
 
@@ -229,6 +243,7 @@ fn p10_p12_p36_a_late_start_moves_the_next() {
 #[test]
 fn p10_a_blocked_executor() {
     scene(|| {
+        let begun = Instant::now();
         let pacer = busy(30, 8);
         let stamps = Arc::new(Mutex::new(Vec::new()));
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -250,7 +265,7 @@ fn p10_a_blocked_executor() {
                 task.await.unwrap();
             }
         });
-        assert_apart(&stamps.lock().unwrap(), ms(30));
+        assert_apart(&pacer, begun, &stamps.lock().unwrap(), ms(30));
     });
 }
 
@@ -286,7 +301,8 @@ fn p11_early_wakes_look_again() {
             thread.thread().unpark();
             thread::yield_now();
         }
-        assert_apart(&[started, thread.join().unwrap()], ms(60));
+        let stamps = [started, thread.join().unwrap()];
+        assert_apart(&pacer, begun, &stamps, ms(60));
     });
 }
 
@@ -320,10 +336,7 @@ fn p14_a_turn_is_kept_for_a_while() {
         while since.elapsed() < ms(120) {
             let passed = next.poll().is_some() || pacer.try_start().is_ok();
             // Who stood still until the grace was over could not see it kept.
-            if passed {
-                calm(begun.elapsed() < ms(200));
-            }
-            assert!(!passed, "after {:?}", begun.elapsed());
+            holds_for(begun, GRACE, !passed);
             thread::sleep(ms(2));
         }
         called.poll().expect("its turn was kept").unwrap();
@@ -353,15 +366,18 @@ fn p14_one_that_never_resumes_is_passed_over() {
 fn p15_what_a_start_at_once_needs() {
     scene(|| {
         // It is not time.
+        let (begun, interval) = (Instant::now(), ms(30));
         let pacer = busy(30, 8);
-        calm(pacer.try_start() == Err(TryStartError::NotYet));
+        let refused = |pacer: &Pacer| pacer.try_start() == Err(TryStartError::NotYet);
+        holds_for(begun, interval, refused(&pacer));
         // It is, but somebody waits.
         let mut first = waits(pacer.start());
         first.bell.wait_past(0);
         assert_eq!(pacer.stats().next_start_in, Duration::ZERO);
-        calm(pacer.try_start() == Err(TryStartError::NotYet));
+        holds_for(begun, GRACE, refused(&pacer));
+        let started = Instant::now();
         first.poll().unwrap().unwrap();
-        calm(pacer.try_start() == Err(TryStartError::NotYet));
+        holds_for(started, interval, refused(&pacer));
         // Neither.
         until("time passes", || pacer.try_start().is_ok());
     });
@@ -370,6 +386,7 @@ fn p15_what_a_start_at_once_needs() {
 #[test]
 fn p16_p19_p20_no_waiting_at_all() {
     scene(|| {
+        let begun = Instant::now();
         let pacer = pacer(40, 0);
         let barrier = Barrier::new(2);
         let results: Vec<_> = thread::scope(|scope| {
@@ -388,7 +405,7 @@ fn p16_p19_p20_no_waiting_at_all() {
             .collect();
         assert!(!started.is_empty(), "{results:?}");
         // Unless one stood still for the interval.
-        calm(started.len() == 1);
+        holds_for(begun, ms(40), started.len() == 1);
         let refused = results.iter().find_map(|(result, _)| result.clone().err());
         assert_eq!(refused, Some(QueueFull.into()));
         // Not before the interval is over, and then again; a full queue has not put it off.
@@ -523,6 +540,8 @@ fn p23_who_leaves_disturbs_nobody() {
         vec![0, 2, 3],
     ] {
         scene(|| {
+            // Before the first of them was called.
+            let mut since = Instant::now();
             let pacer = busy(25, 4);
             let mut queue: Vec<_> = (0..4).map(|n| (n, waits(pacer.start()))).collect();
             queue.retain(|(n, _)| !leaves.contains(n));
@@ -530,11 +549,13 @@ fn p23_who_leaves_disturbs_nobody() {
             assert_eq!(pacer.stats().cancelled, leaves.len() as u64);
             while !queue.is_empty() {
                 for (n, task) in queue[1..].iter_mut().rev() {
-                    if task.poll().is_some() {
+                    let passed = task.poll().is_some();
+                    if passed {
                         println!("{n} passed");
-                        calm(false);
                     }
+                    holds_for(since, GRACE, !passed);
                 }
+                since = Instant::now();
                 queue.remove(0).1.finish().unwrap();
             }
             let stats = pacer.stats();
@@ -766,26 +787,39 @@ fn p35_a_due_successor_goes_at_once() {
     });
 }
 
-/// One that was not due: its successor, or who comes instead of it, starts when it would have (case 55).
+/// One that was not due: its successor, of its member or of another, or who comes instead of it, starts when it would have
+/// (case 55).
 #[test]
 fn p35_the_time_is_not_put_off() {
-    scene(|| {
-        let mut late = 0;
-        for replaced in [false, true] {
+    for comes in ["behind it", "behind it in another member", "instead of it"] {
+        scene(|| {
+            let directory = tempfile::tempdir().unwrap();
+            let location = Location::File(directory.path().join("segment"));
             let begun = Instant::now();
-            let pacer = busy(100, 8);
-            let head = waits(pacer.start());
-            let behind = (!replaced).then(|| waits(pacer.start()));
+            let settings = Settings::new().interval(ms(100)).members(4);
+            Segment::make(&location, &settings).unwrap();
+            let member = || Segment::open(&location).unwrap().pacer().unwrap();
+            let (own, other) = (member(), member());
+            own.try_start().unwrap();
+            let head = waits(own.start());
+            let behind = match comes {
+                "behind it" => Some(waits(own.start())),
+                "behind it in another member" => Some(waits(other.start())),
+                _ => None,
+            };
             thread::sleep(ms(60));
             drop(head);
-            let next = behind.unwrap_or_else(|| waits(pacer.start()));
+            let next = behind.unwrap_or_else(|| waits(own.start()));
             next.finish().unwrap();
             assert!(begun.elapsed() >= ms(100));
-            late += u32::from(begun.elapsed() > ms(150));
-        }
-        // Not an interval from when the head left.
-        calm(late <= 1);
-    });
+            // Not an interval from when the head left.
+            let soon = begun.elapsed() < ms(160);
+            if !soon {
+                println!("{comes}: {:?}", begun.elapsed());
+            }
+            calm(soon);
+        });
+    }
 }
 
 /// The head could go but has not resumed, and the queue is full: a newcomer is refused all the same.
@@ -909,6 +943,28 @@ fn p48_a_refusal_leaves_no_trace() {
         let stands = waits(pacer.start());
         assert_eq!(Task::new(pacer.start()).poll(), Some(Err(QueueFull.into())));
         stands.finish().unwrap();
+    });
+}
+
+/// Who waits is told of a shorter interval: its watch would be after 300 ms.
+#[test]
+fn a_new_interval_is_noticed_by_who_waits() {
+    scene(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let location = Location::File(directory.path().join("segment"));
+        let settings = Settings::new().interval(Duration::from_secs(3_600));
+        let segment = Segment::create(&location, &settings).unwrap();
+        let pacer = segment.pacer().unwrap();
+        pacer.try_start().unwrap();
+        let begun = Instant::now();
+        let task = Task::waiting(pacer.start());
+        // Until the thread that is to wake it sleeps.
+        thread::sleep(ms(30));
+        let set = Instant::now();
+        segment.set(&Changes::new().interval(ms(60))).unwrap();
+        task.finish().unwrap();
+        assert!(set.elapsed() >= ms(60), "before its time");
+        calm(begun.elapsed() < ms(200));
     });
 }
 

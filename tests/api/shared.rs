@@ -89,16 +89,19 @@ fn a_wait() -> (Duration, Duration) {
     ends("the waiter", || waits.join().unwrap())
 }
 
-/// A strict hand-off between two members, both ways. A lost wake-up would last until the watch of 100 ms.
+/// Who was not woken looks up by himself, 7 ms after he came, if he is one of the first two.
+const BY_ITSELF: Duration = Duration::from_millis(5);
+
+/// A strict hand-off between two members, both ways. One whose wake-up was lost takes longer than others.
 #[test]
 fn f3_x39_a_release_wakes_the_other_member() {
     // The last one has nobody to wake; a busy machine may delay a few.
-    undisturbed(|| late_hand_offs() <= 10);
+    undisturbed(|| late_hand_offs() <= 150);
 }
 
-/// How many of 6,000 were late, or enough of them.
+/// How many of 2,000 were late, or enough of them.
 fn late_hand_offs() -> u32 {
-    const ROUNDS: u32 = 3_000;
+    const ROUNDS: u32 = 1_000;
     let shared = Shared::new(1);
     let late = AtomicU32::new(0);
     let turn = AtomicU32::new(0);
@@ -108,18 +111,19 @@ fn late_hand_offs() -> u32 {
             let (late, turn) = (&late, &turn);
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    if late.load(Ordering::SeqCst) > 10 {
+                    if late.load(Ordering::SeqCst) > 150 {
                         break;
                     }
                     let permit = member.blocking_acquire(NORMAL).unwrap();
                     turn.store(side, Ordering::SeqCst);
-                    // Hold it until the other one waits.
+                    // Hold it until the other one waits, and is asleep.
                     let begun = Instant::now();
                     while member.stats().shared.unwrap().waiters == 0
                         && begun.elapsed() < Duration::from_millis(20)
                     {
                         thread::yield_now();
                     }
+                    thread::sleep(Duration::from_micros(50));
                     let freed = Instant::now();
                     drop(permit);
                     while turn.load(Ordering::SeqCst) == side
@@ -127,7 +131,7 @@ fn late_hand_offs() -> u32 {
                     {
                         thread::yield_now();
                     }
-                    if freed.elapsed() >= Duration::from_millis(80) {
+                    if freed.elapsed() >= BY_ITSELF {
                         late.fetch_add(1, Ordering::SeqCst);
                     }
                 }
@@ -141,7 +145,7 @@ fn late_hand_offs() -> u32 {
 /// The same with tasks, that the helper thread wakes.
 #[test]
 fn f3_a_release_wakes_the_other_members_task() {
-    undisturbed(|| late_wakes_of_tasks() <= 5);
+    undisturbed(|| late_wakes_of_tasks() <= 40);
 }
 
 /// How many of a thousand were late, or enough of them.
@@ -155,8 +159,8 @@ fn late_wakes_of_tasks() -> u32 {
         let freed = Instant::now();
         drop(held.take());
         held = Some(waiting.finish().unwrap());
-        late += u32::from(freed.elapsed() > Duration::from_millis(80));
-        if late > 5 {
+        late += u32::from(freed.elapsed() > BY_ITSELF);
+        if late > 40 {
             break;
         }
     }

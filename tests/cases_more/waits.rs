@@ -197,7 +197,7 @@ fn case_47_a_timeout_is_neither_shortened_nor_lengthened() {
         &["--timeout", "500ms"][..],
         &["--timeout", "0.5s", "-E", "9"],
     ] {
-        // Whether it was seen in line, and gone before the second that is more than it may take.
+        // Whether it was seen in line, and gone soon after its time.
         let timely = || {
             let mut waiter = stage.job("run", &[options, &["--", "true"]].concat());
             let (begun, mut stood) = (Instant::now(), false);
@@ -215,7 +215,7 @@ fn case_47_a_timeout_is_neither_shortened_nor_lengthened() {
                 .one_line();
             figure!("500 ms took {:?}", ended.took);
             assert!(ended.took >= Duration::from_millis(500), "{:?}", ended.took);
-            stood && ended.took < Duration::from_millis(1_500)
+            stood && ended.took < Duration::from_millis(850)
         };
         assert!((0..3).any(|_| timely()), "late each time");
     }

@@ -175,8 +175,16 @@ fn rests(location: &Location, pacer: &Pacer) {
 }
 
 /// Stamps of several processes, each taken in the operation. One that was stopped or preempted right before it shortens the
-/// next gap: that is forgiven once.
-fn apart(stamps: &[u64], interval: u64) -> Result<(), String> {
+/// next gap: that is forgiven once. What nobody can shorten who stands still is the whole: none of them was due before
+/// `begun`, and the last stamp is after its start.
+#[track_caller]
+fn apart(begun: u64, stamps: &[u64], interval: u64) -> Result<(), String> {
+    let whole = stamps.iter().max().unwrap() - begun;
+    let least = (stamps.len() as u64 - 1) * interval;
+    assert!(
+        whole + MS >= least,
+        "{whole} ns, not {least}, for {stamps:?}"
+    );
     let spans: Vec<_> = stamps.iter().map(|stamp| (*stamp, *stamp)).collect();
     apart_within(&spans, interval)
 }
@@ -283,8 +291,7 @@ fn p21_p45_twenty_of_five_processes_start_in_order() {
         let first = *stamps.iter().min().unwrap();
         assert!(first + MS >= begun + 50 * MS, "before its time");
         rests(&line.location, &line.pacer);
-        in_order(&stamps)?;
-        apart(&stamps, 50 * MS)
+        apart(begun + 50 * MS, &stamps, 50 * MS).and(in_order(&stamps))
     });
 }
 
@@ -372,10 +379,10 @@ fn y11_the_head_is_stopped() {
             line.callers[3].got("c"),
         ];
         rests(&line.location, &line.pacer);
+        apart(begun + 40 * MS, &stamps, 40 * MS)?;
         less("passed over after", passed, Duration::from_millis(1_500))?;
         // The others do not wait for it again.
-        less("the next", third.abs_diff(second), 500 * MS)?;
-        apart(&stamps, 40 * MS)
+        less("the next", third.abs_diff(second), 500 * MS)
     });
 }
 
@@ -389,7 +396,7 @@ fn y2_y11_one_that_has_started_is_stopped_or_killed() {
             for at in 0..3 {
                 line.join(at, "c", at);
             }
-            line.go(Duration::from_millis(60));
+            let begun = line.go(Duration::from_millis(60));
             let first = line.callers[0].got("c");
             match kill {
                 true => line.callers[0].0.kill(),
@@ -398,12 +405,12 @@ fn y2_y11_one_that_has_started_is_stopped_or_killed() {
             let [second, third] = [1, 2].map(|at| line.callers[at].got("c"));
             line.callers[0].0.go_on();
             rests(&line.location, &line.pacer);
+            apart(begun + 60 * MS, &[first, second, third], 60 * MS)?;
             // Who stood still before its stamp tells of too late a start.
             let took = Duration::from_nanos(second.saturating_sub(first));
             less("an interval", Duration::from_millis(59), took)?;
             // Far from the grace.
-            less("the next", took, Duration::from_millis(200))?;
-            apart(&[first, second, third], 60 * MS)
+            less("the next", took, Duration::from_millis(200))
         });
     }
 }
@@ -422,6 +429,7 @@ fn case_18_everybody_is_stopped_for_a_second() {
         }
         line.go(Duration::from_millis(50));
         std::thread::sleep(Duration::from_secs(1));
+        let gone_on = now();
         line.callers.iter().for_each(|caller| caller.0.go_on());
         let mut stamps: Vec<u64> = (0..8)
             .map(|at| line.callers[at % 4].got(&format!("c{at}")))
@@ -432,7 +440,8 @@ fn case_18_everybody_is_stopped_for_a_second() {
         }
         stamps.extend((0..3).map(|at| line.callers[at].got("again")));
         rests(&line.location, &line.pacer);
-        apart(&stamps, 50 * MS)
+        // Nobody can have started while all of them were stopped.
+        apart(gone_on, &stamps, 50 * MS)
     });
 }
 
@@ -527,8 +536,8 @@ fn y3_case_08_a_killed_head_leaves_the_next_its_turn() {
         );
         let last = line.callers[3].got("c");
         rests(&line.location, &line.pacer);
-        less("the next of a dead head", took, Duration::from_millis(800))?;
-        apart(&[second, last], 50 * MS)
+        apart(begun + 50 * MS, &[second, last], 50 * MS)?;
+        less("the next of a dead head", took, Duration::from_millis(800))
     });
 }
 

@@ -190,7 +190,7 @@ fn a_member_without_a_scheduler_finds_the_dead() {
     until(LONG, "in line", || place.starts().waiting == 1);
     let soon = Duration::from_millis(5);
     let waits = || {
-        loop {
+        for _ in 0..100 {
             let before = place.pacer.stats().deferred;
             match place.pacer.blocking_start_until(soon) {
                 Err(StartError::QueueFull(_)) => return false,
@@ -202,6 +202,7 @@ fn a_member_without_a_scheduler_finds_the_dead() {
                 return true;
             }
         }
+        panic!("it never asks for a place");
     };
     assert!(!waits(), "the only place is taken");
     dead.0.kill();

@@ -127,7 +127,7 @@ fn case_08_who_stands_behind_one_that_gives_up_gets_on() {
     let scene = Scene::new();
     let mut bucket = Bucket::new(&scene, 1_000);
     for end in ["cancel", "leave"] {
-        one_of(3, || {
+        one_of(5, || {
             // The head wants more than there will be for long, the next what there is soon.
             let ask = |at: usize| ["task w 3 900", "wait w 3 10"][at].to_owned();
             let mut taps = line_up(&mut bucket, 2, 200, ask);
@@ -141,7 +141,8 @@ fn case_08_who_stands_behind_one_that_gives_up_gets_on() {
             }
             let delay = Duration::from_nanos(taps[1].got("w").saturating_sub(ended));
             figure!("got on after {delay:?}");
-            less("got on after", delay, Duration::from_millis(300))
+            // It would look by itself 300 ms after it came.
+            less("got on after", delay, Duration::from_millis(50))
         });
     }
     bucket.comes_to_rest();
@@ -155,10 +156,11 @@ fn case_08_a_killed_front_and_a_killed_second() {
     let mut bucket = Bucket::new(&scene, 2_000);
     for (dead, next) in [(0, 1), (1, 2)] {
         one_of(3, || {
-            let before = info(&bucket.location).lost;
             // More than the bucket holds for two at once: nobody gets on beside a dead one.
             let ask = |at| format!("{} w 3 1200", kind(at));
             let mut taps = line_up(&mut bucket, 3, 400, ask);
+            // Here, since those of a line that took too long were killed in it.
+            let before = info(&bucket.location).lost;
             taps[dead].0.kill();
             let due = bucket.due(1_200 * next as u32);
             let mut delay = Duration::ZERO;
@@ -188,8 +190,8 @@ fn case_08_everybody_is_killed_but_the_last() {
     let mut bucket = Bucket::new(&scene, 1_000);
     let ask = |at| format!("{} w 3 600", kind(at));
     one_of(3, || {
-        let before = info(&bucket.location).lost;
         let mut taps = line_up(&mut bucket, 13, 800, ask);
+        let before = info(&bucket.location).lost;
         let mut last = taps.pop().unwrap();
         taps.iter_mut().for_each(|tap| tap.0.kill_only());
         taps.iter_mut().for_each(|tap| tap.0.kill());
@@ -302,7 +304,7 @@ fn stress_case_12_a_storm_of_kills() {
 fn who_waits_notices_another_rate_at_once() {
     let scene = Scene::new();
     let mut bucket = Bucket::new(&scene, 100);
-    one_of(3, || {
+    one_of(5, || {
         bucket.segment.set(&Changes::new().rate(100)).unwrap();
         bucket.rate = 100;
         // Due in 1.2 s and later.
@@ -315,7 +317,8 @@ fn who_waits_notices_another_rate_at_once() {
             .map(|tap| Duration::from_nanos(tap.got("w").saturating_sub(set)));
         let delay = delays.max().unwrap();
         figure!("a higher rate: served after {delay:?}");
-        less("served after", delay, Duration::from_millis(400))
+        // They would look by themselves 300 ms after they came.
+        less("served after", delay, Duration::from_millis(80))
     });
     one_of(3, || {
         // Due in 0.5 s, which becomes 1 s or so.

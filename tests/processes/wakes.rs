@@ -63,59 +63,65 @@ fn case_08_a_cancelled_waiter_wakes_those_behind_it() {
     let mut holder = Puppet::new(&location);
     holder.take("one", 1);
     const TIMED_OUT: &str = "failed all TimedOut";
-    let mut delays = Vec::new();
-    // Each way ends the head; it asks for all three and holds up the one slot behind it.
-    for round in 0..30 {
-        let mut head = Puppet::new(&location);
-        let mut next = Puppet::new(&location);
-        let ended = match round % 3 {
-            0 => {
-                head.ask("task all 3 3");
-                until(LONG, "a mark", || words.hurry() != 0);
-                next.wait("w", 3, 1);
-                until(LONG, "in line", || words.waiters() == 2);
-                let at = now();
-                head.ask("cancel all");
-                at
-            }
-            1 => {
-                let at = now() + 60_000_000;
-                head.ask("wait all 3 3 60");
-                // It may have stood still until its time was over.
-                let mut over = false;
-                until(LONG, "a mark", || {
-                    over = over || head.0.listen_for(TIMED_OUT, Duration::ZERO).is_ok();
-                    over || words.hurry() != 0
-                });
-                next.wait("w", 3, 1);
-                if !over {
-                    head.0.expect(TIMED_OUT);
+    one_of(3, || {
+        let mut delays = Vec::new();
+        // Each way ends the head; it asks for all three and holds up the one slot behind it.
+        for round in 0..30 {
+            let mut head = Puppet::new(&location);
+            let mut next = Puppet::new(&location);
+            let ended = match round % 3 {
+                0 => {
+                    head.ask("task all 3 3");
+                    until(LONG, "a mark", || words.hurry() != 0);
+                    next.wait("w", 3, 1);
+                    until(LONG, "in line", || words.waiters() == 2);
+                    let at = now();
+                    head.ask("cancel all");
+                    at
                 }
-                at
-            }
-            _ => {
-                head.ask("task all 3 3");
-                until(LONG, "a mark", || words.hurry() != 0);
-                next.wait("w", 3, 1);
-                until(LONG, "in line", || words.waiters() == 2);
-                let at = now();
-                head.0.tell("leave");
-                at
-            }
-        };
-        delays.push(Duration::from_nanos(next.got("w").saturating_sub(ended)));
-        next.drop("w");
-    }
-    delays.sort_unstable();
-    figure!(
-        "next served after {:?}, worst {:?}",
-        median(&delays),
-        delays[29]
-    );
-    // The watch of 100 ms must not be what found it.
-    assert!(median(&delays) < Duration::from_millis(40), "{delays:?}");
-    // One of them may have stood still.
-    assert!(delays[28] < Duration::from_secs(1), "{delays:?}");
+                1 => {
+                    let at = now() + 60_000_000;
+                    head.ask("wait all 3 3 60");
+                    // It may have stood still until its time was over.
+                    let mut over = false;
+                    until(LONG, "a mark", || {
+                        over = over || head.0.listen_for(TIMED_OUT, Duration::ZERO).is_ok();
+                        over || words.hurry() != 0
+                    });
+                    next.wait("w", 3, 1);
+                    if !over {
+                        head.0.expect(TIMED_OUT);
+                    }
+                    at
+                }
+                _ => {
+                    head.ask("task all 3 3");
+                    until(LONG, "a mark", || words.hurry() != 0);
+                    next.wait("w", 3, 1);
+                    until(LONG, "in line", || words.waiters() == 2);
+                    let at = now();
+                    head.0.tell("leave");
+                    at
+                }
+            };
+            delays.push(Duration::from_nanos(next.got("w").saturating_sub(ended)));
+            next.drop("w");
+        }
+        delays.sort_unstable();
+        figure!(
+            "next served after {:?}, worst {:?}",
+            median(&delays),
+            delays[29]
+        );
+        // One of them may have stood still.
+        assert!(delays[28] < Duration::from_secs(1), "{delays:?}");
+        // The next must not have found it by itself, 7 ms after it came.
+        less(
+            "next served after",
+            median(&delays),
+            Duration::from_millis(5),
+        )
+    });
     holder.drop("one");
     quiet(&location, 3);
 }
