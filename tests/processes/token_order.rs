@@ -48,21 +48,25 @@ fn each_when_due(bucket: &Bucket, amount: u32, times: &[u64]) -> Result<(), Stri
     Ok(())
 }
 
+/// Five that want 100 each. `Err`: one of them stood still, and may have been passed over.
+fn served_in_order(bucket: &Bucket, mut taps: Vec<Tap>) -> Result<(), String> {
+    let times: Vec<u64> = taps.iter_mut().map(|tap| tap.got("w")).collect();
+    bucket.balances(500, 0);
+    let mut sorted = times.clone();
+    sorted.sort_unstable();
+    each_when_due(bucket, 100, &sorted)?;
+    each_when_due(bucket, 100, &times).unwrap();
+    Ok(())
+}
+
 #[test]
 fn arrivals_are_served_in_order_over_processes() {
     let scene = Scene::alone();
     let mut bucket = Bucket::new(&scene, 1_000);
     let ask = |at| format!("{} w 3 100", kind(at));
     one_of(3, || {
-        let mut taps = line_up(&mut bucket, 5, 400, ask);
-        let times: Vec<u64> = taps.iter_mut().map(|tap| tap.got("w")).collect();
-        bucket.balances(500, 0);
-        let mut sorted = times.clone();
-        sorted.sort_unstable();
-        each_when_due(&bucket, 100, &sorted)?;
-        // Nobody stood still for long enough to be passed over.
-        each_when_due(&bucket, 100, &times).unwrap();
-        Ok(())
+        let taps = line_up(&mut bucket, 5, 400, ask);
+        served_in_order(&bucket, taps)
     });
 }
 
@@ -82,14 +86,7 @@ fn the_most_urgent_comes_first_over_processes() {
             if least_urgent_arrives_first {
                 taps.reverse();
             }
-            let times: Vec<u64> = taps.iter_mut().map(|tap| tap.got("w")).collect();
-            bucket.balances(500, 0);
-            let mut sorted = times.clone();
-            sorted.sort_unstable();
-            each_when_due(&bucket, 100, &sorted)?;
-            // Nobody stood still for long enough to be passed over.
-            each_when_due(&bucket, 100, &times).unwrap();
-            Ok(())
+            served_in_order(&bucket, taps)
         });
     }
 }

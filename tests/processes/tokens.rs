@@ -7,6 +7,7 @@ use crate::support::{Chance, Child, LONG, Scene, figure, less, now, one_of, skip
 use crate::taps::{Bucket, MS, Tap, after, in_line, info};
 use crate::token_order::{kind, line_up};
 use crate::traced::strace_works;
+use crate::wakes::costs_little;
 use shmsched::{
     AcquireError, Changes, Location, Observer, Priority, Segment, Settings, TryStartError,
 };
@@ -508,29 +509,9 @@ fn crowd(waiters: usize, time: Duration) {
         tap.begin(&format!("{} w {} 1000", kind(at), at % 7));
     }
     in_line(&bucket.location, waiters as u64);
-    let usage = |taps: &[Tap]| taps.iter().map(|tap| tap.0.usage()).collect::<Vec<_>>();
-    // Some may still be on their way to sleep.
-    one_of(3, || {
-        let before = usage(&taps);
-        let slept = Instant::now();
-        std::thread::sleep(time);
-        let after = usage(&taps);
-        let slept = slept.elapsed();
-        let both = before.iter().zip(&after);
-        let spent: Duration = both.clone().map(|(before, after)| after.0 - before.0).sum();
-        let mut wakeups: Vec<u64> = both.map(|(before, after)| after.1 - before.1).collect();
-        wakeups.sort_unstable();
-        let share = spent.as_secs_f64() / slept.as_secs_f64();
-        figure!(
-            "{waiters} waiters: {:.2} % of a core, wake-ups {:?}, most {:?}",
-            share * 100.0,
-            wakeups.iter().sum::<u64>(),
-            &wakeups[waiters - 10..]
-        );
-        less("share of a core", share, 0.02)?;
-        // Two watch, the front of each priority knows its time, the others doze.
-        less("wake-ups", wakeups[waiters - 10], 6)
-    });
+    let idle: Vec<_> = taps.iter().map(|tap| &tap.0).collect();
+    // Two watch, the front of each priority knows its time, the others doze.
+    costs_little(&idle, time, 0.02, 9);
     drop(taps);
     bucket.segment.look();
     let seen = info(&bucket.location);

@@ -298,6 +298,32 @@ fn case_53_a_process_stopped_amid_its_work_costs_others_nothing() {
     quiet(&location, 4);
 }
 
+/// That so many sleep through a window of so long, but for those that watch, and use less than such a share of a core.
+pub fn costs_little(sleepers: &[&Child], time: Duration, share: f64, watch: usize) {
+    let usage = || sleepers.iter().map(|child| child.usage());
+    // Some may still be on their way to sleep.
+    one_of(3, || {
+        let before: Vec<_> = usage().collect();
+        let begun = Instant::now();
+        std::thread::sleep(time);
+        let after: Vec<_> = usage().collect();
+        let passed = begun.elapsed();
+        let both = before.iter().zip(&after);
+        let spent: Duration = both.clone().map(|(before, after)| after.0 - before.0).sum();
+        let mut wakeups: Vec<u64> = both.map(|(before, after)| after.1 - before.1).collect();
+        wakeups.sort_unstable_by(|a, b| b.cmp(a));
+        let used = spent.as_secs_f64() / passed.as_secs_f64();
+        figure!(
+            "{} sleep: {:.2} % of a core, most wake-ups {:?}",
+            sleepers.len(),
+            used * 100.0,
+            &wakeups[..=watch]
+        );
+        less("share of a core", used, share)?;
+        less("wake-ups", wakeups[watch], 6)
+    });
+}
+
 /// Many waiters, one slot: idle they cost nothing, and a release wakes few of them.
 fn stampede(waiters: usize) {
     let scene = Scene::alone();
@@ -321,28 +347,9 @@ fn stampede(waiters: usize) {
     let attached = begun.elapsed();
     crowd.iter_mut().for_each(|child| child.tell("wait w 3 1"));
     until(LONG, "all in line", || words.waiters() as usize == waiters);
-    let usage = |crowd: &[Child]| crowd.iter().map(|child| child.usage()).collect::<Vec<_>>();
-    // Some may still be on their way to sleep.
-    one_of(3, || {
-        let before = usage(&crowd);
-        let slept = Instant::now();
-        std::thread::sleep(Duration::from_secs(3));
-        let after = usage(&crowd);
-        let slept = slept.elapsed();
-        let both = before.iter().zip(&after);
-        let spent: Duration = both.clone().map(|(before, after)| after.0 - before.0).sum();
-        let mut wakeups: Vec<u64> = both.map(|(before, after)| after.1 - before.1).collect();
-        wakeups.sort_unstable();
-        let share = spent.as_secs_f64() / slept.as_secs_f64();
-        figure!(
-            "idle {:.2} % of a core, most wake-ups {:?}",
-            share * 100.0,
-            &wakeups[waiters - 3..]
-        );
-        less("share of a core", share, 0.03)?;
-        // Two watch, every 100 ms; of the others each looks up every four seconds or so.
-        less("wake-ups", wakeups[waiters - 3], 6)
-    });
+    let idle: Vec<_> = crowd.iter().collect();
+    // Two watch, every 100 ms; of the others each looks up every four seconds or so.
+    costs_little(&idle, Duration::from_secs(3), 0.03, 2);
     let rings = words.rings();
     let drain = Instant::now();
     holder.drop("one");
