@@ -316,19 +316,26 @@ fn flood(limiter: &Limiter, tokens: u32, priority: Priority, stop: &AtomicBool) 
     }
 }
 
+/// Plays while the most urgent work takes every refill, until it drops what it is given.
+fn while_flooded(limiter: &Limiter, play: impl FnOnce(Stop)) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| flood(limiter, 10, Priority::Highest, &stop));
+        let stops = Stop(&stop);
+        until("it is flooded", || {
+            limiter.stats().queues[6].queue.completed > 3
+        });
+        play(stops);
+    });
+}
+
 /// Urgent work takes every refill; what it starves is admitted into debt after a second, not before, and once.
 #[test]
 fn i15_i16_i28_the_guard_admits_what_is_starved() {
     scene(|| {
         let limiter = limiter(1_000);
         drain_to(&limiter, 0);
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| flood(&limiter, 10, Priority::Highest, &stop));
-            let stops = Stop(&stop);
-            until("it is flooded", || {
-                limiter.stats().queues[6].queue.completed > 3
-            });
+        while_flooded(&limiter, |stops| {
             let begun = Instant::now();
             let starved = waits(limiter.acquire(800, Priority::Low));
             let mut stall = 0;
@@ -364,13 +371,7 @@ fn i15_x31_others_that_give_up_do_not_put_the_guard_off() {
         let shared = Rated::new(1_000);
         let [stands, floods, gives_up] = [shared.member(), shared.member(), shared.member()];
         drain_to(&stands, 0);
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| flood(&floods, 10, Priority::Highest, &stop));
-            let stops = Stop(&stop);
-            until("it is flooded", || {
-                floods.stats().queues[6].queue.completed > 3
-            });
+        while_flooded(&floods, |stops| {
             let begun = Instant::now();
             let mut starved = waits(stands.acquire(800, Priority::Low));
             while starved.poll().is_none() && begun.elapsed() < SECOND * 5 / 2 {
@@ -567,13 +568,7 @@ fn i23_the_guard_of_another_member() {
         let shared = Rated::new(1_000);
         let (floods, starves) = (shared.member(), shared.member());
         drain_to(&floods, 0);
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| flood(&floods, 10, Priority::Highest, &stop));
-            let stops = Stop(&stop);
-            until("it is flooded", || {
-                floods.stats().queues[6].queue.completed > 3
-            });
+        while_flooded(&floods, |stops| {
             let begun = Instant::now();
             starves.blocking_acquire(500, Priority::Lowest).unwrap();
             let waited = begun.elapsed();
