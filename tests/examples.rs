@@ -132,12 +132,12 @@ fn uploads_once() -> (bool, String) {
     assert_eq!(mb, 9.0);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 5, "{said}");
-    // Its watch and the bucket were not started in the same instant.
-    let paced = mb <= rate * seconds * 1.05;
+    // Timed from before the bucket was emptied; the seconds are rounded.
+    assert!(mb <= rate * seconds * 1.01, "{said}");
     // The one in a hurry did not share. It had a third to send.
     let high = number(line(&said, "high")[4]);
     let first = high < seconds * 0.7 && lines[1].starts_with("high");
-    (paced && first, said)
+    (first, said)
 }
 
 #[test]
